@@ -1,0 +1,209 @@
+//! Where listening sockets come from: inherited from the service manager, told apart by name, or
+//! bound here.
+
+use std::ffi::CStr;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockname, getsockopt, listen,
+    socket, sockopt,
+};
+use nix::sys::stat::{Mode, fchmod, umask};
+
+use crate::listener::Endpoint;
+use crate::peer::Scope;
+
+/// The longest path of a Unix socket, in bytes.
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// A socket to bind here: `NAME=PATH`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen {
+    /// What it is for.
+    pub endpoint: Endpoint,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, path) = text.split_once('=').ok_or("expected NAME=PATH")?;
+        if path.is_empty() {
+            return Err("the path is empty".to_owned());
+        }
+        let endpoint = name.parse().map_err(|error| format!("{error}"))?;
+        Ok(Self { endpoint, path: PathBuf::from(path) })
+    }
+}
+
+/// Why a socket can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ActivationError {
+    /// The service manager's sockets can't be taken over.
+    #[error("inherited sockets: {0}")]
+    Inherited(String),
+    /// The path is too long for a socket.
+    #[error(
+        "{path}: the path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes, this one has \
+         {length}", path = path.display()
+    )]
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// Somebody listens there.
+    #[error("{path}: another process listens on this socket", path = path.display())]
+    Live {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Something else than a socket is there.
+    #[error("{path} is in the way: it is no socket, and is left untouched", path = path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The system said no.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A socket that listens, and what it is for.
+pub struct Socket {
+    /// What it is for.
+    pub endpoint: Endpoint,
+    /// The socket, non-blocking.
+    pub listener: UnixListener,
+}
+
+/// The sockets that the service manager passed, if it passed any to this process. Those that
+/// can't be used are closed, with a line in the journal each.
+pub fn inherited() -> Result<Vec<Socket>, ActivationError> {
+    let passed = systemd::daemon::listen_fds_with_names()
+        .map_err(|error| ActivationError::Inherited(error.to_string()))?;
+    let mut sockets = Vec::new();
+    for (fd, name) in passed.iter() {
+        let fd = adopt(fd);
+        match judge(&fd, name) {
+            Ok(endpoint) => sockets.push(Socket { endpoint, listener: UnixListener::from(fd) }),
+            Err(reason) => tracing::error!(fd = fd.as_raw_fd(), ?name, "socket closed: {reason}"),
+        }
+    }
+    Ok(sockets)
+}
+
+/// Takes over a descriptor that the service manager left open for this process.
+#[expect(unsafe_code, reason = "a descriptor that was passed by number belongs to nobody yet")]
+fn adopt(fd: i32) -> OwnedFd {
+    // SAFETY: the service manager opened it for this process, and this is the only place that
+    // takes it over, once, at the start.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// What an inherited descriptor is for, made ready for use, or why it can't be used.
+fn judge(fd: &OwnedFd, name: &CStr) -> Result<Endpoint, String> {
+    let refuse = |error: Errno| error.to_string();
+    let name = name.to_str().map_err(|_| "its name is no text".to_owned())?;
+    let endpoint = name.parse::<Endpoint>().map_err(|error| error.to_string())?;
+    let raw = fd.as_raw_fd();
+    let address: UnixAddr = getsockname(raw).map_err(|_| "it is no Unix socket".to_owned())?;
+    if address.path().is_none() {
+        // every network namespace reaches an abstract socket, and no file mode guards it
+        return Err("it has no path in the file system".to_owned());
+    }
+    let kind = getsockopt(fd, sockopt::SockType).map_err(refuse)?;
+    let listens = getsockopt(fd, sockopt::AcceptConn).map_err(refuse)?;
+    if kind != SockType::Stream || !listens {
+        return Err("it is no listening stream socket".to_owned());
+    }
+    fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(refuse)?;
+    let flags = OFlag::from_bits_truncate(fcntl(fd, FcntlArg::F_GETFL).map_err(refuse)?);
+    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map_err(refuse)?;
+    Ok(endpoint)
+}
+
+/// A socket that was bound here, and whose file goes when it is dropped.
+pub struct BoundSocket {
+    path: PathBuf,
+}
+
+impl Drop for BoundSocket {
+    fn drop(&mut self) {
+        // it may have been taken away already, and there is nobody left to tell
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Binds a socket. The file has its final mode from the first moment. A socket that nobody
+/// listens on is replaced; whatever else is there stays untouched.
+///
+/// For the start only, before there are threads: the process's umask is changed for a moment.
+pub fn bind_socket(listen: &Listen) -> Result<(Socket, BoundSocket), ActivationError> {
+    let Listen { endpoint, path } = listen;
+    let length = path.as_os_str().len();
+    if length > SOCKET_PATH_BYTES_MAX {
+        return Err(ActivationError::PathTooLong { path: path.clone(), length });
+    }
+    clear_the_way(path)?;
+    let listener = bind_with_mode(path, socket_mode(endpoint.scope))
+        .map_err(|error| ActivationError::Io { path: path.clone(), source: error.into() })?;
+    Ok((Socket { endpoint: *endpoint, listener }, BoundSocket { path: path.clone() }))
+}
+
+const fn socket_mode(scope: Scope) -> Mode {
+    match scope {
+        Scope::Module => Mode::from_bits_truncate(0o666),
+        Scope::Admin => Mode::from_bits_truncate(0o600),
+    }
+}
+
+/// Removes the socket file of a process that is gone.
+fn clear_the_way(path: &Path) -> Result<(), ActivationError> {
+    let io = |source| ActivationError::Io { path: path.to_owned(), source };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io(error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(ActivationError::NotASocket { path: path.to_owned() });
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(ActivationError::Live { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(io)
+        }
+        Err(error) => Err(io(error)),
+    }
+}
+
+fn bind_with_mode(path: &Path, mode: Mode) -> nix::Result<UnixListener> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    // the file gets the mode of the unbound socket, less the umask
+    fchmod(&fd, mode)?;
+    let address = UnixAddr::new(path)?;
+    let restore = umask(Mode::empty());
+    let bound = bind(fd.as_raw_fd(), &address);
+    umask(restore);
+    bound?;
+    listen(&fd, Backlog::MAXCONN)?;
+    Ok(UnixListener::from(fd))
+}

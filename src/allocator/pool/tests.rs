@@ -1,0 +1,1 @@
+//! The pool against a naive model, and its promises by name.

@@ -1,0 +1,2 @@
+//! The administrator's command line.
+fn main() {}

@@ -1,0 +1,273 @@
+//! The configuration file, `/etc/portsd/portsd.toml`.
+//!
+//! Every key is optional. [`parse`] is apart from [`load`], so that what a text means can be
+//! shown without a file. An unknown key or an impossible value is an error that names it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+use crate::model::PortRange;
+
+/// Where the configuration is, unless the command line says otherwise.
+pub const DEFAULT_PATH: &str = "/etc/portsd/portsd.toml";
+
+/// The whole configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Config {
+    /// The ports that are handed out.
+    pub pool: PoolConfig,
+    /// Bounds on what clients can make the service hold.
+    pub limits: Limits,
+}
+
+/// `[pool]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// The pool, both ends usable.
+    pub range: PortRange,
+    /// Ports inside the pool that are never given.
+    pub exclude: Vec<PortRange>,
+}
+
+/// The first port of the pool unless configured otherwise.
+pub const POOL_START: u16 = 20000;
+/// The last port of the pool unless configured otherwise.
+pub const POOL_END: u16 = 45000;
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        let range = PortRange::new(POOL_START, POOL_END).expect("the two constants are in order");
+        Self { range, exclude: Vec::new() }
+    }
+}
+
+/// `[limits]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// The longest message on a module socket, in bytes.
+    pub message_bytes: usize,
+    /// The longest message on an admin socket, in bytes.
+    pub admin_message_bytes: usize,
+    /// Calls in one JSON-RPC batch.
+    pub batch: usize,
+    /// Connections at once to the module sockets, and as many to the admin sockets.
+    pub connections: usize,
+    /// Connections at once per Unix user.
+    pub connections_per_uid: usize,
+    /// How long a message may take from its first byte to its last.
+    #[serde(deserialize_with = "duration")]
+    pub unfinished_message: Duration,
+    /// How long a peer may leave a reply unread before it is hung up on.
+    #[serde(deserialize_with = "duration")]
+    pub unread_reply: Duration,
+    /// How long a connection may be silent.
+    #[serde(deserialize_with = "duration")]
+    pub idle_connection: Duration,
+    /// Calls that wait for the thread that owns the database.
+    pub queue: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            message_bytes: 64 * 1024,
+            admin_message_bytes: 16 * 1024 * 1024,
+            batch: 64,
+            connections: 512,
+            connections_per_uid: 64,
+            unfinished_message: Duration::from_secs(10),
+            unread_reply: Duration::from_secs(10),
+            idle_connection: Duration::from_secs(300),
+            queue: 1024,
+        }
+    }
+}
+
+impl Limits {
+    fn check(&self) -> Result<(), String> {
+        let counts = [
+            ("message_bytes", self.message_bytes),
+            ("admin_message_bytes", self.admin_message_bytes),
+            ("batch", self.batch),
+            ("connections", self.connections),
+            ("connections_per_uid", self.connections_per_uid),
+            ("queue", self.queue),
+        ];
+        let times = [
+            ("unfinished_message", self.unfinished_message),
+            ("unread_reply", self.unread_reply),
+            ("idle_connection", self.idle_connection),
+        ];
+        let zero_counts = counts.iter().filter(|(_, count)| *count == 0).map(|(name, _)| name);
+        let zero_times = times.iter().filter(|(_, time)| time.is_zero()).map(|(name, _)| name);
+        match zero_counts.chain(zero_times).next() {
+            Some(name) => Err(format!("limits.{name} must not be 0")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why there is no configuration to start with.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file is there but can't be read.
+    #[error("{path}: {source}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What reading it said.
+        source: std::io::Error,
+    },
+    /// The file can be read but not be followed.
+    #[error("{path}: {message}", path = path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, by key.
+        message: String,
+    },
+}
+
+/// Reads the file at `path`. `None` is [`DEFAULT_PATH`], which may be absent.
+pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
+    let file = path.unwrap_or(Path::new(DEFAULT_PATH));
+    match std::fs::read_to_string(file) {
+        Ok(text) => {
+            parse(&text).map_err(|message| ConfigError::Invalid { path: file.to_owned(), message })
+        }
+        Err(error) if path.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
+            Ok(Config::default())
+        }
+        Err(source) => Err(ConfigError::Read { path: file.to_owned(), source }),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    pool: PoolSection,
+    #[serde(default)]
+    registry: RegistrySection,
+    #[serde(default)]
+    limits: Limits,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct PoolSection {
+    start: Option<u16>,
+    end: Option<u16>,
+    #[serde(default)]
+    exclude: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RegistrySection {
+    #[serde(default)]
+    source: RegistrySource,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+enum RegistrySource {
+    #[default]
+    Local,
+}
+
+/// What `text` configures. The error is a message for people that names the key.
+pub fn parse(text: &str) -> Result<Config, String> {
+    // there is one source so far; a file that asks for another one is refused
+    let File { pool, registry: RegistrySection { source: RegistrySource::Local }, limits } =
+        toml::from_str(text).map_err(|error| error.to_string())?;
+    limits.check()?;
+    Ok(Config { pool: pool.try_into()?, limits })
+}
+
+impl TryFrom<PoolSection> for PoolConfig {
+    type Error = String;
+
+    fn try_from(section: PoolSection) -> Result<Self, String> {
+        let (start, end) = (section.start.unwrap_or(POOL_START), section.end.unwrap_or(POOL_END));
+        let range = PortRange::new(start, end)
+            .map_err(|_| format!("pool.start {start} and pool.end {end} are not a port range"))?;
+        let exclude = section
+            .exclude
+            .iter()
+            .map(|text| text.parse().map_err(|error| format!("pool.exclude: {error}")))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { range, exclude })
+    }
+}
+
+/// A duration as a text such as `"10m"`, or as whole seconds.
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a time such as \"10m\", or whole seconds")]
+    enum Text {
+        Seconds(u32),
+        Text(String),
+    }
+    match Text::deserialize(deserializer)? {
+        Text::Seconds(seconds) => Ok(Duration::from_secs(seconds.into())),
+        Text::Text(text) => humantime::parse_duration(&text).map_err(serde::de::Error::custom),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_configured_is_the_default() {
+        assert_eq!(parse(""), Ok(Config::default()));
+        assert_eq!(parse("[registry]\nsource = \"local\""), Ok(Config::default()));
+    }
+
+    #[test]
+    fn values_are_taken() {
+        let config = parse(
+            "[pool]\nstart = 30000\nend = 30099\nexclude = [\"30010-30019\", \"30050\"]\n\
+             [limits]\nbatch = 8\nunread_reply = \"2m\"\nidle_connection = 90\n",
+        )
+        .unwrap();
+        assert_eq!(config.pool.range, PortRange::new(30000, 30099).unwrap());
+        assert_eq!(config.pool.exclude[1], PortRange::new(30050, 30050).unwrap());
+        assert_eq!(config.limits.batch, 8);
+        assert_eq!(config.limits.unread_reply, Duration::from_secs(120));
+        assert_eq!(config.limits.idle_connection, Duration::from_secs(90));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, named) in [
+            ("[pool]\nbegin = 1", "begin"),
+            ("[pol]\nstart = 1", "pol"),
+            ("[pool]\nstart = \"20000\"", "start"),
+            ("[pool]\nstart = 70000", "start"),
+            ("[pool]\nstart = 45001", "pool.start 45001"),
+            ("[pool]\nstart = 0", "pool.start 0"),
+            ("[pool]\nexclude = [\"30010-30000\"]", "30010-30000"),
+            ("[pool]\nexclude = [30000]", "exclude"),
+            ("[registry]\nsource = \"ldap\"", "ldap"),
+            ("[limits]\nbatch = 0", "limits.batch"),
+            ("[limits]\nbatch = -1", "batch"),
+            ("[limits]\nunread_reply = \"soon\"", "unread_reply"),
+            ("[limits]\nidle_connection = 0", "limits.idle_connection"),
+            ("[pool", "pool"),
+        ] {
+            let message = parse(text).unwrap_err();
+            assert!(message.contains(named), "{text:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn only_the_default_file_may_be_absent() {
+        let absent = Path::new("/nonexistent/portsd.toml");
+        assert!(load(Some(absent)).unwrap_err().to_string().contains("/nonexistent/portsd.toml"));
+    }
+}

@@ -1,0 +1,26 @@
+//! portsd hands out TCP and UDP port ranges to the modules of a NethServer 8 node.
+//!
+//! A call travels in one direction through these modules:
+//!
+//! ```text
+//! listener -> {peer, protocol} -> service -> {policy, registry, allocator -> store}
+//! ```
+//!
+//! [`protocol`] turns bytes into a [`request::Request`] and a [`request::Reply`] back into bytes;
+//! [`service`] is the one door behind it; [`policy`] and [`allocator::pool`] decide without any
+//! I/O; [`store`] holds all SQL. Everything may use [`model`] and [`error`].
+
+pub mod activation;
+pub mod allocator;
+pub mod config;
+pub mod daemon;
+pub mod error;
+pub mod listener;
+pub mod model;
+pub mod peer;
+pub mod policy;
+pub mod protocol;
+pub mod registry;
+pub mod request;
+pub mod service;
+pub mod store;

@@ -1,0 +1,136 @@
+//! A connection that does not wait for ever.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, Sleep};
+
+use crate::config::Limits;
+
+/// A connection on which reading and writing fail as timed out when the peer
+/// - is silent between messages for longer than `idle_connection`,
+/// - takes longer than `unfinished_message` from a message's first byte to its last, or
+/// - takes nothing of a reply for `unread_reply`.
+pub struct TimedStream {
+    inner: UnixStream,
+    limits: Limits,
+    received: Received,
+    is_receiving: bool,
+    read_timer: Pin<Box<Sleep>>,
+    write_timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// How a front end says that a message is complete; the connection itself can't know.
+#[derive(Clone, Default)]
+pub struct Received(Arc<AtomicBool>);
+
+impl Received {
+    /// A message is complete: from now on the connection is between messages.
+    pub fn message(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl TimedStream {
+    /// Wraps a connection that has just been accepted.
+    pub fn new(inner: UnixStream, limits: Limits) -> (Self, Received) {
+        let received = Received::default();
+        let read_timer = Box::pin(tokio::time::sleep(limits.idle_connection));
+        let stream = Self {
+            inner,
+            limits,
+            received: received.clone(),
+            is_receiving: false,
+            read_timer,
+            write_timer: None,
+        };
+        (stream, received)
+    }
+
+    fn allow_read(&mut self, time: Duration) {
+        self.read_timer.as_mut().reset(Instant::now() + time);
+    }
+
+    fn poll_write_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut UnixStream>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(result) = write(Pin::new(&mut self.inner), cx) {
+            self.write_timer = None;
+            return Poll::Ready(result);
+        }
+        let unread_reply = self.limits.unread_reply;
+        let timer =
+            self.write_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(unread_reply)));
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for TimedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.received.0.swap(false, Ordering::Acquire) {
+            self.is_receiving = false;
+            let idle = self.limits.idle_connection;
+            self.allow_read(idle);
+        }
+        let before = buffer.filled().len();
+        match Pin::new(&mut self.inner).poll_read(cx, buffer) {
+            Poll::Ready(Ok(())) if buffer.filled().len() > before => {
+                if !self.is_receiving {
+                    self.is_receiving = true;
+                    let unfinished = self.limits.unfinished_message;
+                    self.allow_read(unfinished);
+                }
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => {
+                ready!(self.read_timer.as_mut().poll(cx));
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            ready @ Poll::Ready(_) => ready,
+        }
+    }
+}
+
+impl AsyncWrite for TimedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_with(cx, |inner, cx| inner.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_with(cx, |inner, cx| inner.poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,235 @@
+//! JSON-RPC 2.0: POST to `/` over HTTP/1.1.
+//!
+//! hyper reads the requests, [`vet`] makes sure that nothing in a body can have an effect without
+//! an answer, and jsonrpsee dispatches. A notification has no effect and no answer: HTTP 204.
+
+mod vet;
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method as HttpMethod, Request as HttpRequest, Response as HttpResponse, StatusCode};
+use hyper_util::rt::TokioIo;
+use jsonrpsee::RpcModule;
+use jsonrpsee::core::RegisterMethodError;
+use jsonrpsee::server::{
+    BatchRequestConfig, HttpBody, Server, ServerConfig, TowerService, stop_channel,
+};
+use jsonrpsee::types::ErrorObjectOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tower::ServiceExt;
+use tower::layer::util::Identity;
+
+use super::{BadParameter, Spelling, decode, encode, methods, spell_error};
+use crate::config::Limits;
+use crate::error::Error;
+use crate::listener::{Connection, Context, LAST_LOOK, Received};
+use crate::peer::{Peer, Scope};
+use crate::request::Method;
+use crate::service::Service;
+use vet::{Vetted, vet};
+
+/// Answers the calls of one kind of socket; the same for all its connections.
+#[derive(Clone)]
+pub struct Dispatcher {
+    jsonrpsee: TowerService<Identity, Identity>,
+    body_bytes_max: usize,
+    batch_max: usize,
+}
+
+impl Dispatcher {
+    /// Offers every method that sockets of this scope have.
+    pub fn new(
+        service: &Service,
+        scope: Scope,
+        limits: &Limits,
+    ) -> Result<Self, RegisterMethodError> {
+        let mut module = RpcModule::new(service.clone());
+        for method in methods(scope) {
+            module.register_async_method(name(method), move |params, service, extensions| {
+                async move {
+                    // nothing reaches jsonrpsee without its peer
+                    let peer = extensions.get::<Arc<Peer>>().ok_or_else(unknown_peer)?;
+                    call(&service, peer, method, params.as_str()).await
+                }
+            })?;
+        }
+        let body_bytes_max = match scope {
+            Scope::Module => limits.message_bytes,
+            Scope::Admin => limits.admin_message_bytes,
+        };
+        let config = ServerConfig::builder()
+            .http_only()
+            .set_batch_request_config(BatchRequestConfig::Limit(saturating(limits.batch)))
+            // bounded by us, before a body is read and when a connection is accepted
+            .max_request_body_size(u32::MAX)
+            .max_connections(u32::MAX)
+            // a reply that is cut off for its size would be an effect without an answer
+            .max_response_body_size(u32::MAX)
+            .build();
+        let (stop, _) = stop_channel();
+        let jsonrpsee =
+            Server::builder().set_config(config).to_service_builder().build(module, stop);
+        Ok(Self { jsonrpsee, body_bytes_max, batch_max: limits.batch })
+    }
+
+    /// Serves one connection until the peer hangs up, leaves a limit, or the service stops.
+    pub async fn serve(&self, connection: Connection, context: &Context) -> std::io::Result<()> {
+        let Connection { stream, received, peer } = connection;
+        let peer = Arc::new(peer);
+        let service = service_fn(move |request| {
+            let (dispatcher, peer, received) = (self.clone(), peer.clone(), received.clone());
+            async move { Ok::<_, Infallible>(dispatcher.answer(request, peer, &received).await) }
+        });
+        let connection = http1::Builder::new()
+            // a client may close its sending side and still read the answer
+            .half_close(true)
+            .max_buf_size(HEADER_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        let served = tokio::select! {
+            biased;
+            served = connection.as_mut() => served,
+            () = context.stopping.cancelled() => {
+                let last_look = tokio::time::timeout(LAST_LOOK, connection.as_mut()).await;
+                if let Ok(served) = last_look {
+                    served
+                } else {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
+        };
+        served.map_err(std::io::Error::other)
+    }
+
+    async fn answer(
+        self,
+        request: HttpRequest<Incoming>,
+        peer: Arc<Peer>,
+        received: &Received,
+    ) -> HttpResponse<HttpBody> {
+        let (mut parts, body) = request.into_parts();
+        if parts.uri.path() != "/" {
+            return refusal(StatusCode::NOT_FOUND, "JSON-RPC is at /\n");
+        }
+        if parts.method != HttpMethod::POST {
+            let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, "POST is required\n");
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+            return response;
+        }
+        let body = match Limited::new(body, self.body_bytes_max).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) if error.is::<LengthLimitError>() => {
+                return refusal(StatusCode::PAYLOAD_TOO_LARGE, "The message is too long\n");
+            }
+            Err(_) => return refusal(StatusCode::BAD_REQUEST, "The body is cut off\n"),
+        };
+        received.message();
+        let Vetted::Forward(text) = vet(&body, self.batch_max) else {
+            return empty(StatusCode::NO_CONTENT);
+        };
+        parts.extensions.insert(peer);
+        let request = HttpRequest::from_parts(parts, Full::new(Bytes::from(text)));
+        match self.jsonrpsee.oneshot(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::error!(%error, "jsonrpsee failed");
+                empty(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+        }
+    }
+}
+
+/// The longest HTTP header, in bytes.
+const HEADER_BYTES_MAX: usize = 16 * 1024;
+
+fn saturating(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn empty(status: StatusCode) -> HttpResponse<HttpBody> {
+    let mut response = HttpResponse::new(HttpBody::default());
+    *response.status_mut() = status;
+    response
+}
+
+fn refusal(status: StatusCode, text: &'static str) -> HttpResponse<HttpBody> {
+    let mut response = HttpResponse::new(HttpBody::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    response
+}
+
+/// The methods' names on this wire: those of the interface descriptions in `snake_case`.
+const fn name(method: Method) -> &'static str {
+    match method {
+        Method::Allocate => "allocate",
+        Method::Deallocate => "deallocate",
+        Method::List => "list",
+        Method::WhoAmI => "who_am_i",
+        Method::GetStatus => "get_status",
+        Method::SetModule => "set_module",
+        Method::ListModules => "list_modules",
+        Method::RemoveModule => "remove_module",
+    }
+}
+
+async fn call(
+    service: &Service,
+    peer: &Peer,
+    method: Method,
+    params: Option<&str>,
+) -> Result<Value, ErrorObjectOwned> {
+    let params: Option<&RawValue> = params
+        .map(serde_json::from_str)
+        .transpose()
+        .map_err(|_| bad_parameter("params".to_owned()))?;
+    match decode(method, params, Spelling::SnakeCase) {
+        Ok(request) => match service.call(peer, request).await {
+            Ok(reply) => Ok(encode(&reply, Spelling::SnakeCase)),
+            Err(error) => Err(error_object(&spell_error(error, Spelling::SnakeCase))),
+        },
+        Err(BadParameter(name)) => {
+            service.refuse(peer, method, &name);
+            Err(bad_parameter(name))
+        }
+    }
+}
+
+fn bad_parameter(name: String) -> ErrorObjectOwned {
+    error_object(&Error::invalid(name))
+}
+
+fn unknown_peer() -> ErrorObjectOwned {
+    error_object(&Error::PermissionDenied { owner: None })
+}
+
+/// The error object: the condition's code and name, and its fields as data.
+fn error_object(error: &Error) -> ErrorObjectOwned {
+    let row = error.condition().row();
+    let mut data = encode(error, Spelling::SnakeCase);
+    if let Value::Object(fields) = &mut data {
+        fields.insert("error".to_owned(), Value::from(row.name));
+    }
+    ErrorObjectOwned::owned(row.json_rpc_code, row.name, Some(data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_interface_descriptions() {
+        for method in Method::ALL {
+            assert_eq!(name(method), Spelling::SnakeCase.spell(method.name()));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The modules of this node, in memory. The database holds the same entries.
+
+use std::collections::HashMap;
+
+use crate::model::{Module, ModuleId, Owner, UserName};
+
+/// The modules of this node. Invariant: no two of them have the same Unix user.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    modules: HashMap<ModuleId, Module>,
+    by_user: HashMap<UserName, ModuleId>,
+}
+
+/// The Unix user belongs to another module.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the Unix user {user} belongs to module {module}")]
+pub struct UserTaken {
+    user: UserName,
+    module: ModuleId,
+}
+
+impl Registry {
+    /// The module of that id.
+    #[must_use]
+    pub fn get(&self, id: &ModuleId) -> Option<&Module> {
+        self.modules.get(id)
+    }
+
+    /// The module whose processes run as `user`.
+    #[must_use]
+    pub fn by_user(&self, user: &UserName) -> Option<&Module> {
+        self.get(self.by_user.get(user)?)
+    }
+
+    /// Every module, ordered by id.
+    #[must_use]
+    pub fn all(&self) -> Vec<&Module> {
+        let mut modules: Vec<_> = self.modules.values().collect();
+        modules.sort_by(|a, b| a.id.cmp(&b.id));
+        modules
+    }
+
+    /// Whether `module` may be set: no other module has its Unix user.
+    pub fn check(&self, module: &Module) -> Result<(), UserTaken> {
+        match self.by_user.get(&module.unix_user) {
+            Some(id) if *id != module.id => {
+                Err(UserTaken { user: module.unix_user.clone(), module: id.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds the module, or replaces the entry of its id.
+    pub fn set(&mut self, module: Module) -> Result<(), UserTaken> {
+        self.check(&module)?;
+        self.remove(&module.id);
+        self.by_user.insert(module.unix_user.clone(), module.id.clone());
+        self.modules.insert(module.id.clone(), module);
+        Ok(())
+    }
+
+    /// Takes the module's entry away, if there is one.
+    pub fn remove(&mut self, id: &ModuleId) -> Option<Module> {
+        let module = self.modules.remove(id)?;
+        self.by_user.remove(&module.unix_user);
+        Some(module)
+    }
+
+    /// Whether what `owner` holds goes when the module `id` is removed: `owner` is the module
+    /// itself, or a helper of it and of no registered module with a longer name.
+    #[must_use]
+    pub fn belongs_to(&self, owner: &Owner, id: &ModuleId) -> bool {
+        if *owner == Owner::from(id) {
+            return true;
+        }
+        let is_module = ModuleId::parse(owner.as_str()).is_ok_and(|own| self.get(&own).is_some());
+        if is_module {
+            return false;
+        }
+        owner.possible_modules().find(|module| module == id || self.get(module).is_some()).as_ref()
+            == Some(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Demand;
+
+    fn module(id: &str, user: &str) -> Module {
+        Module {
+            id: ModuleId::parse(id).unwrap(),
+            unix_user: UserName::parse(user).unwrap(),
+            portsadm: false,
+            demand: Demand::default(),
+        }
+    }
+
+    #[test]
+    fn a_user_is_one_module_at_most() {
+        let mut registry = Registry::default();
+        registry.set(module("mail1", "mail1")).unwrap();
+        assert!(registry.set(module("mail2", "mail1")).is_err());
+        registry.set(module("mail1", "other")).unwrap();
+        assert!(registry.by_user(&UserName::parse("mail1").unwrap()).is_none());
+        registry.set(module("mail2", "mail1")).unwrap();
+        let ids: Vec<_> = registry.all().iter().map(|m| m.id.to_string()).collect();
+        assert_eq!(ids, ["mail1", "mail2"]);
+        registry.remove(&ModuleId::parse("mail2").unwrap()).unwrap();
+        assert!(registry.by_user(&UserName::parse("mail1").unwrap()).is_none());
+    }
+
+    #[test]
+    fn helpers_belong_to_the_longest_module_that_exists() {
+        let mut registry = Registry::default();
+        for id in ["mail1", "mail1_b", "mail1_c"] {
+            registry.set(module(id, id)).unwrap();
+        }
+        let belongs = |owner, id| {
+            registry.belongs_to(&Owner::parse(owner).unwrap(), &ModuleId::parse(id).unwrap())
+        };
+        assert!(belongs("mail1", "mail1"));
+        assert!(belongs("mail1_rsync", "mail1"));
+        assert!(belongs("mail1_b_rsync", "mail1_b"));
+        assert!(!belongs("mail1_b_rsync", "mail1"));
+        assert!(!belongs("mail1_c", "mail1"));
+        assert!(!belongs("mail10", "mail1"));
+        assert!(!belongs("host/mail1", "mail1"));
+        // a module that is not registered still has what it owns
+        assert!(belongs("web1_rsync", "web1"));
+    }
+}

@@ -1,0 +1,288 @@
+//! The database: all SQL is here.
+//!
+//! One connection at a time belongs to the service, in write-ahead mode with full synchronisation:
+//! what was committed survives a power cut. Other processes may read the file, and even write to
+//! it; the triggers in the schema hold for them too, and [`Store::changed_elsewhere`] notices. A file
+//! that is not a current or older portsd database is refused and stays as it is, byte for byte.
+
+mod open;
+mod schema;
+
+use rusqlite::{
+    Connection, ErrorCode, Row, Savepoint, Transaction, TransactionBehavior, named_params,
+};
+
+pub use open::{FILE_NAME, OpenError};
+
+use crate::error::StorageReason;
+use crate::model::{
+    Allocation, Demand, InvalidValue, Module, ModuleId, Owner, PortRange, Protocol, RangeName,
+    Timestamp, UserName,
+};
+
+/// The database of one state directory.
+pub struct Store {
+    connection: Connection,
+    /// What `PRAGMA data_version` said when the contents were last loaded.
+    data_version: i64,
+}
+
+/// Everything that is stored.
+pub struct Contents {
+    /// What is held, in no particular order.
+    pub allocations: Vec<Allocation>,
+    /// The registered modules, in no particular order.
+    pub modules: Vec<Module>,
+}
+
+/// The database could not be read or written, or holds what portsd would never write.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// SQLite said so.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    /// A stored value is not valid.
+    #[error("stored row: {0}")]
+    Row(#[from] InvalidValue),
+    /// Stored rows contradict each other.
+    #[error("stored rows: {0}")]
+    Contradiction(String),
+    /// The thread that would own the database could not be started.
+    #[error("no thread for the database: {0}")]
+    Thread(String),
+}
+
+impl StoreError {
+    /// What a client may know of it.
+    #[must_use]
+    pub fn reason(&self) -> StorageReason {
+        use rusqlite::Error::{
+            FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType,
+        };
+        let error = match self {
+            Self::Sqlite(
+                FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..),
+            )
+            | Self::Row(_)
+            | Self::Contradiction(_) => return StorageReason::Corrupt,
+            Self::Thread(_) => return StorageReason::Other,
+            Self::Sqlite(error) => error,
+        };
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => StorageReason::DiskFull,
+            Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+                StorageReason::ReadOnly
+            }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StorageReason::Busy,
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StorageReason::Corrupt,
+            _ => StorageReason::Other,
+        }
+    }
+}
+
+impl Store {
+    /// Reads everything.
+    pub fn load(&mut self) -> Result<Contents, StoreError> {
+        // both in one transaction: they must belong together
+        let transaction = self.connection.transaction()?;
+        let data_version = data_version(&transaction)?;
+        let contents = read_contents(&transaction)?;
+        transaction.commit()?;
+        self.data_version = data_version;
+        Ok(contents)
+    }
+
+    /// Whether another process has committed anything since the last load.
+    pub fn changed_elsewhere(&self) -> Result<bool, StoreError> {
+        Ok(data_version(&self.connection)? != self.data_version)
+    }
+
+    /// Begins to write. Fails at once as [`StorageReason::Busy`] while another process writes.
+    pub fn begin(&mut self) -> Result<Batch<'_>, StoreError> {
+        let Self { connection, data_version: loaded } = self;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // between the last look and the lock, another process may have written
+        let current = data_version(&transaction)?;
+        Ok(Batch { transaction, current, loaded })
+    }
+}
+
+fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("PRAGMA data_version", [], |row| row.get(0))
+}
+
+fn read_contents(connection: &Connection) -> Result<Contents, StoreError> {
+    let mut statement = connection.prepare_cached(
+        r#"SELECT owner, protocol, name, start, "end", claimed, allocated_at FROM allocations"#,
+    )?;
+    let mut rows = statement.query([])?;
+    let mut allocations = Vec::new();
+    while let Some(row) = rows.next()? {
+        allocations.push(read_allocation(row)?);
+    }
+    let mut statement = connection
+        .prepare_cached("SELECT id, unix_user, portsadm, tcp_demand, udp_demand FROM modules")?;
+    let mut rows = statement.query([])?;
+    let mut modules = Vec::new();
+    while let Some(row) = rows.next()? {
+        modules.push(read_module(row)?);
+    }
+    Ok(Contents { allocations, modules })
+}
+
+/// Many changes, one transaction. Dropped without [`Batch::commit`], nothing of it stays.
+pub struct Batch<'a> {
+    transaction: Transaction<'a>,
+    /// What `PRAGMA data_version` says in this transaction.
+    current: i64,
+    /// The store's memory of the last load.
+    loaded: &'a mut i64,
+}
+
+impl Batch<'_> {
+    /// Whether another process had written since the last load when this batch began.
+    #[must_use]
+    pub const fn changed_elsewhere(&self) -> bool {
+        self.current != *self.loaded
+    }
+
+    /// Reads everything as this batch sees it.
+    pub fn load(&mut self) -> Result<Contents, StoreError> {
+        let contents = read_contents(&self.transaction)?;
+        *self.loaded = self.current;
+        Ok(contents)
+    }
+
+    /// Opens a part of the batch that can be undone by itself: dropped without
+    /// [`Edit::keep`], nothing of it stays.
+    pub fn edit(&mut self) -> Result<Edit<'_>, StoreError> {
+        Ok(Edit { savepoint: self.transaction.savepoint()? })
+    }
+
+    /// Returns when everything is on the disk.
+    pub fn commit(self) -> Result<(), StoreError> {
+        Ok(self.transaction.commit()?)
+    }
+}
+
+/// The changes of one call.
+pub struct Edit<'a> {
+    savepoint: Savepoint<'a>,
+}
+
+impl Edit<'_> {
+    /// Makes the changes part of the batch.
+    pub fn keep(self) -> Result<(), StoreError> {
+        Ok(self.savepoint.commit()?)
+    }
+
+    /// Stores a new range and returns the row as it is stored.
+    pub fn insert(&self, allocation: &Allocation) -> Result<Allocation, StoreError> {
+        let mut statement = self.savepoint.prepare_cached(
+            r#"INSERT INTO allocations (owner, protocol, name, start, "end", claimed, allocated_at)
+               VALUES (:owner, :protocol, :name, :start, :end, :claimed, :allocated_at)
+               RETURNING owner, protocol, name, start, "end", claimed, allocated_at"#,
+        )?;
+        let mut rows = statement.query(named_params! {
+            ":owner": allocation.owner.as_str(),
+            ":protocol": allocation.protocol.as_str(),
+            ":name": allocation.name.as_ref().map(RangeName::as_str),
+            ":start": allocation.range.start(),
+            ":end": allocation.range.end(),
+            ":claimed": allocation.claimed,
+            ":allocated_at": allocation.allocated_at.as_unix(),
+        })?;
+        the_row(&mut rows)
+    }
+
+    /// Gives a stored range other ports and returns the row as it is stored.
+    pub fn resize(&self, from: &Allocation, to: PortRange) -> Result<Allocation, StoreError> {
+        let mut statement = self.savepoint.prepare_cached(
+            r#"UPDATE allocations SET start = :to_start, "end" = :to_end
+               WHERE protocol = :protocol AND start = :start AND owner = :owner
+               RETURNING owner, protocol, name, start, "end", claimed, allocated_at"#,
+        )?;
+        let mut rows = statement.query(named_params! {
+            ":to_start": to.start(),
+            ":to_end": to.end(),
+            ":protocol": from.protocol.as_str(),
+            ":start": from.range.start(),
+            ":owner": from.owner.as_str(),
+        })?;
+        the_row(&mut rows)
+    }
+
+    /// Frees a stored range and returns the row as it was stored.
+    pub fn delete(&self, allocation: &Allocation) -> Result<Allocation, StoreError> {
+        let mut statement = self.savepoint.prepare_cached(
+            r#"DELETE FROM allocations
+               WHERE protocol = :protocol AND start = :start AND owner = :owner
+               RETURNING owner, protocol, name, start, "end", claimed, allocated_at"#,
+        )?;
+        let mut rows = statement.query(named_params! {
+            ":protocol": allocation.protocol.as_str(),
+            ":start": allocation.range.start(),
+            ":owner": allocation.owner.as_str(),
+        })?;
+        the_row(&mut rows)
+    }
+
+    /// Stores a module's entry, over an older one of the same id.
+    pub fn set_module(&self, module: &Module) -> Result<(), StoreError> {
+        let mut statement = self.savepoint.prepare_cached(
+            "INSERT INTO modules (id, unix_user, portsadm, tcp_demand, udp_demand)
+             VALUES (:id, :unix_user, :portsadm, :tcp_demand, :udp_demand)
+             ON CONFLICT (id) DO UPDATE SET
+                 unix_user = excluded.unix_user, portsadm = excluded.portsadm,
+                 tcp_demand = excluded.tcp_demand, udp_demand = excluded.udp_demand",
+        )?;
+        statement.execute(named_params! {
+            ":id": module.id.as_str(),
+            ":unix_user": module.unix_user.as_str(),
+            ":portsadm": module.portsadm,
+            ":tcp_demand": module.demand.tcp,
+            ":udp_demand": module.demand.udp,
+        })?;
+        Ok(())
+    }
+
+    /// Takes a module's entry away, if there is one.
+    pub fn delete_module(&self, id: &ModuleId) -> Result<(), StoreError> {
+        let mut statement = self.savepoint.prepare_cached("DELETE FROM modules WHERE id = :id")?;
+        statement.execute(named_params! { ":id": id.as_str() })?;
+        Ok(())
+    }
+}
+
+/// The one row that a statement returns.
+fn the_row(rows: &mut rusqlite::Rows<'_>) -> Result<Allocation, StoreError> {
+    let allocation = match rows.next()? {
+        Some(row) => read_allocation(row)?,
+        None => return Err(StoreError::Contradiction("a range that was read is gone".to_owned())),
+    };
+    // a statement that returns rows has done its work only when it has been stepped to its end
+    while rows.next()?.is_some() {}
+    Ok(allocation)
+}
+
+fn read_allocation(row: &Row<'_>) -> Result<Allocation, StoreError> {
+    let protocol: String = row.get("protocol")?;
+    let name: Option<String> = row.get("name")?;
+    Ok(Allocation {
+        owner: Owner::try_from(row.get::<_, String>("owner")?)?,
+        protocol: protocol.parse::<Protocol>()?,
+        name: name.map(RangeName::try_from).transpose()?,
+        range: PortRange::new(row.get("start")?, row.get("end")?)?,
+        claimed: row.get("claimed")?,
+        allocated_at: Timestamp::from_unix(row.get("allocated_at")?),
+    })
+}
+
+fn read_module(row: &Row<'_>) -> Result<Module, StoreError> {
+    Ok(Module {
+        id: ModuleId::try_from(row.get::<_, String>("id")?)?,
+        unix_user: UserName::try_from(row.get::<_, String>("unix_user")?)?,
+        portsadm: row.get("portsadm")?,
+        demand: Demand { tcp: row.get("tcp_demand")?, udp: row.get("udp_demand")? },
+    })
+}
