@@ -229,6 +229,11 @@ mod tests {
     }
 
     #[test]
+    fn the_example_is_the_default() {
+        assert_eq!(parse(include_str!("../packaging/portsd.toml.example")), Ok(Config::default()));
+    }
+
+    #[test]
     fn values_are_taken() {
         let config = parse(
             "[pool]\nstart = 30000\nend = 30099\nexclude = [\"30010-30019\", \"30050\"]\n\

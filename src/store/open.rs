@@ -226,6 +226,8 @@ fn connect(path: &Path) -> Result<Connection, OpenError> {
         return Err(OpenError::NoWriteAheadLog { path: path.to_owned() });
     }
     connection.pragma_update(None, "synchronous", "FULL").map_err(fail)?;
+    // what a savepoint would need to undo stays in memory: there may be no other place to write to
+    connection.pragma_update(None, "temp_store", "MEMORY").map_err(fail)?;
     connection
         .pragma_update_and_check(None, "journal_size_limit", WAL_BYTES_MAX, |_| Ok(()))
         .map_err(fail)?;
