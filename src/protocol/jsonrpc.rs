@@ -188,32 +188,36 @@ async fn call(
     method: Method,
     params: Option<&str>,
 ) -> Result<Value, ErrorObjectOwned> {
-    let params: Option<&RawValue> = params
-        .map(serde_json::from_str)
-        .transpose()
-        .map_err(|_| bad_parameter("params".to_owned()))?;
+    let params: Option<&RawValue> =
+        params.map(serde_json::from_str).transpose().map_err(|_| bad_parameter("params"))?;
     match decode(method, params, Spelling::SnakeCase) {
         Ok(request) => match service.call(peer, request).await {
             Ok(reply) => Ok(encode(&reply, Spelling::SnakeCase)),
-            Err(error) => Err(error_object(&spell_error(error, Spelling::SnakeCase))),
+            Err(error) => Err(error_object(error)),
         },
         Err(BadParameter(name)) => {
             service.refuse(peer, method, &name);
-            Err(bad_parameter(name))
+            Err(bad_parameter(&name))
         }
     }
 }
 
-fn bad_parameter(name: String) -> ErrorObjectOwned {
-    error_object(&Error::invalid(name))
+/// The refusal of a parameter, by the name that this wire gives it.
+fn bad_parameter(name: &str) -> ErrorObjectOwned {
+    spelt_error_object(&Error::invalid(name))
 }
 
 fn unknown_peer() -> ErrorObjectOwned {
-    error_object(&Error::PermissionDenied { owner: None })
+    error_object(Error::PermissionDenied { owner: None })
 }
 
-/// The error object: the condition's code and name, and its fields as data.
-fn error_object(error: &Error) -> ErrorObjectOwned {
+/// The error object for an error of the service.
+pub(super) fn error_object(error: Error) -> ErrorObjectOwned {
+    spelt_error_object(&spell_error(error, Spelling::SnakeCase))
+}
+
+/// The condition's code and name, and its fields as data.
+fn spelt_error_object(error: &Error) -> ErrorObjectOwned {
     let row = error.condition().row();
     let mut data = encode(error, Spelling::SnakeCase);
     if let Value::Object(fields) = &mut data {

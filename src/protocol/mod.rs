@@ -4,6 +4,8 @@
 pub mod jsonrpc;
 mod params;
 mod spelling;
+#[cfg(test)]
+mod tests;
 pub mod varlink;
 
 use serde::Serialize;

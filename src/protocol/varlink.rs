@@ -159,6 +159,11 @@ impl<'a> Call<'a> {
     }
 }
 
+#[cfg(test)]
+pub(super) fn error_reply(error: Error) -> Value {
+    Failure::from(error).into_reply()
+}
+
 /// A failed call as it goes over the wire.
 struct Failure {
     error: String,
