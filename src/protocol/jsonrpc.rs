@@ -10,8 +10,8 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method as HttpMethod, Request as HttpRequest, Response as HttpResponse, StatusCode};
@@ -125,17 +125,20 @@ impl Dispatcher {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
             return response;
         }
-        let body = match Limited::new(body, self.body_bytes_max).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => {
-                return refusal(StatusCode::PAYLOAD_TOO_LARGE, "The message is too long\n");
-            }
-            Err(_) => return refusal(StatusCode::BAD_REQUEST, "The body is cut off\n"),
+        if !is_json(&parts.headers) {
+            let text = "Content-Type: application/json is required\n";
+            return refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
+        }
+        let body = match self.read(body).await {
+            Ok(body) => body,
+            Err(refused) => return refused,
         };
         received.message();
         let Vetted::Forward(text) = vet(&body, self.batch_max) else {
             return empty(StatusCode::NO_CONTENT);
         };
+        // jsonrpsee knows fewer ways of spelling it
+        parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         parts.extensions.insert(peer);
         let request = HttpRequest::from_parts(parts, Full::new(Bytes::from(text)));
         match self.jsonrpsee.oneshot(request).await {
@@ -146,6 +149,29 @@ impl Dispatcher {
             }
         }
     }
+
+    /// The whole body, or what to answer where it is too long or cut off.
+    async fn read(&self, body: Incoming) -> Result<Bytes, HttpResponse<HttpBody>> {
+        let too_long = || refusal(StatusCode::PAYLOAD_TOO_LARGE, "The message is too long\n");
+        let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        if announced > self.body_bytes_max {
+            return Err(too_long());
+        }
+        match Limited::new(body, self.body_bytes_max).collect().await {
+            Ok(body) => Ok(body.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => Err(too_long()),
+            Err(_) => Err(refusal(StatusCode::BAD_REQUEST, "The body is cut off\n")),
+        }
+    }
+}
+
+/// Whether the body is said to be JSON, with whatever parameters.
+fn is_json(headers: &HeaderMap) -> bool {
+    let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = said.split(';').next().unwrap_or_default().trim();
+    ["application/json", "application/json-rpc"]
+        .iter()
+        .any(|known| essence.eq_ignore_ascii_case(known))
 }
 
 /// The longest HTTP header, in bytes.

@@ -131,6 +131,10 @@ impl super::Client for Client {
                 let known = portsd::error::Condition::from_name(&condition).unwrap();
                 assert_eq!(i64::from(known.row().json_rpc_code), code);
                 fields.as_object_mut().unwrap().shift_remove("error");
+                // a parameter's name is spelt as the wire does
+                if let Some(parameter) = fields["parameter"].as_str().map(camel_case) {
+                    fields["parameter"] = Value::from(parameter);
+                }
                 Err(Refusal { condition, fields })
             }
         }

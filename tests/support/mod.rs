@@ -249,3 +249,27 @@ pub fn ranges(list: &Value) -> Vec<(u64, u64)> {
     let number = |range: &Value, name: &str| range[name].as_u64().unwrap();
     list.as_array().unwrap().iter().map(|one| (number(one, "start"), number(one, "end"))).collect()
 }
+
+/// Starts a daemon that has to refuse to, waits for its end, and returns what it said.
+pub fn refused_start(command: &mut Command) -> String {
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    // it says little enough for the pipe to hold
+    let started = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break Some(status),
+            None if started.elapsed() > PATIENCE => break None,
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    if status.is_none() {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let mut said = String::new();
+    stderr.read_to_string(&mut said).unwrap();
+    let code = status.unwrap_or_else(|| panic!("the daemon serves: {said}")).code();
+    assert!(code.is_some_and(|code| code != 0), "{code:?}: {said}");
+    said
+}
