@@ -1,19 +1,77 @@
-# The interface that people and CI use. `make help` lists the targets.
+# The interface that people and CI use; `make help` lists the targets. Debian packages that a target
+# needs are named here and installed when missing. A Rust toolchain has to be there.
 
 CARGO ?= cargo
+# of the tests and checks: no colours, no progress bars in a log
+export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help build check test
+# To build: a C compiler for SQLite, and systemd's library.
+BUILD_PACKAGES := gcc libc6-dev libsystemd-dev pkg-config
+# To show it at work.
+DEMO_PACKAGES := curl jq
+# To test: other clients, other users and namespaces, a look at the system calls.
+TEST_PACKAGES := curl python3 python3-venv strace util-linux
+# To check units and the SELinux policy.
+CHECK_PACKAGES := systemd selinux-policy-dev
+
+need = @packaging/need-packages.sh
+
+# The varlink package of PyPI, for the tests that use it.
+PYTHON := target/python
+PYTHON_PACKAGES := varlink==31.0.0
+
+# An ordinary user can't run the tests that become other users; their names begin with root_.
+ifeq ($(shell id -u),0)
+  TESTS_LEFT_OUT :=
+else
+  TESTS_LEFT_OUT := --skip root_
+endif
+
+.PHONY: help build demo test check lint docs check-units policy
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' Makefile
 
-build: ## build both programs
+build: ## build portsd and portsctl
+	$(need) $(BUILD_PACKAGES)
 	$(CARGO) build --release --locked
 
-test: ## run the tests
-	$(CARGO) test --locked
+demo: ## build, and show it at work with 124 real modules
+	$(need) $(BUILD_PACKAGES) $(DEMO_PACKAGES)
+	$(CARGO) build --release --locked
+	demo/run
 
-check: test ## what CI runs: tests, format, lints, documentation
+test: $(PYTHON) ## run the tests; those that need root only as root
+	$(need) $(BUILD_PACKAGES) $(TEST_PACKAGES)
+	PORTSD_TEST_PYTHON='$(CURDIR)/$(PYTHON)/bin/python3' \
+	  $(CARGO) test --locked --no-fail-fast -- $(TESTS_LEFT_OUT)
+	$(if $(TESTS_LEFT_OUT),@echo 'left out, since they need root:'; \
+	  grep -rhoE 'fn root_[a-z0-9_]+' tests | sed 's/^fn /  /')
+
+$(PYTHON):
+	$(need) $(TEST_PACKAGES)
+	python3 -m venv $@
+	$@/bin/pip install --quiet --disable-pip-version-check $(PYTHON_PACKAGES) || { rm -rf $@; false; }
+
+check: test lint docs check-units policy ## everything that CI runs
+
+lint: ## format and clippy
+	$(need) $(BUILD_PACKAGES)
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets --locked -- -D warnings
+
+docs: ## the code's documentation, without warnings
+	$(need) $(BUILD_PACKAGES)
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --no-deps --document-private-items --locked
+
+check-units: build ## hold the installed units against systemd's own checks
+	$(need) $(CHECK_PACKAGES)
+	rm -rf target/root
+	$(MAKE) --no-print-directory install DESTDIR='$(CURDIR)/target/root' > /dev/null
+	packaging/check-units.sh target/root
+
+policy: ## compile the SELinux policy module
+	$(need) $(CHECK_PACKAGES)
+	$(MAKE) --no-print-directory -C selinux
+
+include Makefile.install

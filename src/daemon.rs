@@ -5,7 +5,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clap::Parser;
-use jsonrpsee::core::RegisterMethodError;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +14,7 @@ use crate::activation::{self, ActivationError, BoundSocket, Listen, Socket};
 use crate::allocator::{self, Allocator};
 use crate::config::{self, Config, ConfigError};
 use crate::listener::{Connections, Context, Listener};
+use crate::protocol::jsonrpc::DispatcherError;
 use crate::service::Service;
 use crate::store::{OpenError, Store, StoreError};
 
@@ -72,7 +72,7 @@ pub enum DaemonError {
     Store(#[from] StoreError),
     /// The methods.
     #[error(transparent)]
-    Methods(#[from] RegisterMethodError),
+    Methods(#[from] DispatcherError),
     /// The system.
     #[error("{0}")]
     Io(#[from] std::io::Error),

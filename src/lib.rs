@@ -9,9 +9,13 @@
 //! [`protocol`] turns bytes into a [`request::Request`] and a [`request::Reply`] back into bytes;
 //! [`service`] is the one door behind it; [`policy`] and [`allocator::pool`] decide without any
 //! I/O; [`store`] holds all SQL. Everything may use [`model`] and [`error`].
+//!
+//! The command line is on the other side of a socket: [`cli`] uses [`client`].
 
 pub mod activation;
 pub mod allocator;
+pub mod cli;
+pub mod client;
 pub mod config;
 pub mod daemon;
 pub mod error;

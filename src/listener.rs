@@ -9,7 +9,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jsonrpsee::core::RegisterMethodError;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -125,7 +124,7 @@ impl Listener {
         socket: UnixListener,
         endpoint: Endpoint,
         context: Context,
-    ) -> Result<Self, RegisterMethodError> {
+    ) -> Result<Self, jsonrpc::DispatcherError> {
         let Endpoint { wire, scope } = endpoint;
         let (service, limits) = (&context.service, &context.limits);
         let front_end = match wire {

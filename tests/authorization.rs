@@ -34,6 +34,8 @@ enum Cell {
     Invalid(&'static str),
 }
 
+use Cell::{Denied, Granted, Invalid, MissingRole, NotThere};
+
 fn check(cell: &Cell, result: &Result<Value, Refusal>, admin: bool) -> bool {
     let refused = |condition: &str, fields: Value| *result == Err(Refusal::new(condition, fields));
     match cell {
@@ -67,13 +69,9 @@ fn daemon() -> Daemon {
     daemon
 }
 
-#[test]
-fn root_every_cell_of_the_table_on_both_wires() {
-    if !is_root() {
-        return;
-    }
-    use Cell::{Denied, Granted, Invalid, MissingRole, NotThere};
-    let daemon = daemon();
+/// The rows of the table: a call, and what is expected for each column of [`CALLERS`].
+#[allow(clippy::too_many_lines, reason = "a table is as long as it is")]
+fn table() -> Vec<(&'static str, &'static str, Value, Vec<Cell>)> {
     let allocate = |owner: Option<&str>, behalf: Option<&str>| json!({ "ports": 2, "protocol": "tcp", "owner": owner, "onBehalfOf": behalf });
     let deallocate = |owner: Option<&str>| json!({ "protocol": "udp", "owner": owner });
     // the columns: nobody, stranger, root, m2, m1, administrator
@@ -81,7 +79,7 @@ fn root_every_cell_of_the_table_on_both_wires() {
     let row = |first: [Cell; 3], rest: [Cell; 3]| [first, rest].concat();
     let admin_only = || row([NotThere, NotThere, NotThere], [NotThere, NotThere, Granted]);
     let all = || row([Granted, Granted, Granted], [Granted, Granted, Granted]);
-    let rows = [
+    vec![
         (PORTS, "WhoAmI", json!({}), all()),
         (PORTS, "GetStatus", json!({}), row(nobody(None), [Granted, Granted, Granted])),
         (PORTS, "List", json!({}), row(nobody(None), [Granted, Granted, Granted])),
@@ -157,8 +155,16 @@ fn root_every_cell_of_the_table_on_both_wires() {
         (ADMIN, "SetModule", support::module("m9", 1, 1, true), admin_only()),
         (ADMIN, "ListModules", json!({}), admin_only()),
         (ADMIN, "RemoveModule", json!({ "moduleId": "m9" }), admin_only()),
-    ];
-    for (interface, method, parameters, cells) in rows {
+    ]
+}
+
+#[test]
+fn root_every_cell_of_the_table_on_both_wires() {
+    if !is_root() {
+        return;
+    }
+    let daemon = daemon();
+    for (interface, method, parameters, cells) in table() {
         for (caller, cell) in CALLERS.iter().zip(cells) {
             let clients = both_wires(&daemon, caller.admin, caller.uid);
             let results: Vec<_> = clients

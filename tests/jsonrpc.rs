@@ -388,3 +388,15 @@ fn unfinished_and_silent_connections_end() {
         assert_eq!(client.response(), None);
     }
 }
+
+#[test]
+fn a_socket_tells_what_it_offers() {
+    let daemon = Daemon::start();
+    for (name, methods) in [("jsonrpc", 5), ("admin-jsonrpc", 8)] {
+        let mut client = Client::connect(&daemon.path(name));
+        let document = client.call("rpc.discover", json!({})).unwrap();
+        assert_eq!(document["methods"].as_array().unwrap().len(), methods);
+        let (_, data) = client.call("rpc.discover", json!({ "x": 1 })).unwrap_err();
+        assert_eq!(data["parameter"], "x");
+    }
+}

@@ -309,7 +309,7 @@ fn a_client_may_close_its_sending_side_before_it_reads() {
     client.send(&allocate("b", 1));
     client.stream.shutdown(Shutdown::Write).unwrap();
     let replies = read_all(&mut client.stream);
-    assert_eq!(replies.iter().filter(|byte| **byte == 0).count(), 2);
+    assert_eq!(replies.split(|byte| *byte == 0).filter(|reply| !reply.is_empty()).count(), 2);
 }
 
 #[test]

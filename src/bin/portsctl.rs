@@ -1,2 +1,7 @@
-//! The administrator's command line.
-fn main() {}
+//! The command line of the service.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    portsd::cli::main()
+}

@@ -1,8 +1,9 @@
 //! JSON-RPC 2.0: POST to `/` over HTTP/1.1.
 //!
-//! hyper reads the requests, [`vet`] makes sure that nothing in a body can have an effect without
+//! hyper reads the requests, [`vet()`] makes sure that nothing in a body can have an effect without
 //! an answer, and jsonrpsee dispatches. A notification has no effect and no answer: HTTP 204.
 
+mod openrpc;
 mod vet;
 
 use std::convert::Infallible;
@@ -27,7 +28,7 @@ use serde_json::value::RawValue;
 use tower::ServiceExt;
 use tower::layer::util::Identity;
 
-use super::{BadParameter, Spelling, decode, encode, methods, spell_error};
+use super::{BadParameter, Params, Spelling, decode, encode, methods, spell_error};
 use crate::config::Limits;
 use crate::error::Error;
 use crate::listener::{Connection, Context, LAST_LOOK, Received};
@@ -46,11 +47,8 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     /// Offers every method that sockets of this scope have.
-    pub fn new(
-        service: &Service,
-        scope: Scope,
-        limits: &Limits,
-    ) -> Result<Self, RegisterMethodError> {
+    pub fn new(service: &Service, scope: Scope, limits: &Limits) -> Result<Self, DispatcherError> {
+        let document = openrpc::document(scope)?;
         let mut module = RpcModule::new(service.clone());
         for method in methods(scope) {
             module.register_async_method(name(method), move |params, service, extensions| {
@@ -61,6 +59,8 @@ impl Dispatcher {
                 }
             })?;
         }
+        module
+            .register_method(DISCOVER, move |params, _, _| discover(params.as_str(), &document))?;
         let body_bytes_max = match scope {
             Scope::Module => limits.message_bytes,
             Scope::Admin => limits.admin_message_bytes,
@@ -165,6 +165,27 @@ impl Dispatcher {
     }
 }
 
+/// The method of the OpenRPC specification that tells what a socket offers.
+const DISCOVER: &str = "rpc.discover";
+
+fn discover(params: Option<&str>, document: &Value) -> Result<Value, ErrorObjectOwned> {
+    match Params::parse(raw(params)?, Spelling::SnakeCase, &[]) {
+        Ok(_) => Ok(document.clone()),
+        Err(BadParameter(name)) => Err(bad_parameter(&name)),
+    }
+}
+
+/// Why the methods can't be offered. A mistake in this program, and in no input.
+#[derive(Debug, thiserror::Error)]
+pub enum DispatcherError {
+    /// Two methods have one name.
+    #[error(transparent)]
+    Method(#[from] RegisterMethodError),
+    /// An interface description is malformed.
+    #[error("interface description: {0}")]
+    Description(#[from] zlink_idl::parse::Error),
+}
+
 /// Whether the body is said to be JSON, with whatever parameters.
 fn is_json(headers: &HeaderMap) -> bool {
     let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -214,9 +235,7 @@ async fn call(
     method: Method,
     params: Option<&str>,
 ) -> Result<Value, ErrorObjectOwned> {
-    let params: Option<&RawValue> =
-        params.map(serde_json::from_str).transpose().map_err(|_| bad_parameter("params"))?;
-    match decode(method, params, Spelling::SnakeCase) {
+    match decode(method, raw(params)?, Spelling::SnakeCase) {
         Ok(request) => match service.call(peer, request).await {
             Ok(reply) => Ok(encode(&reply, Spelling::SnakeCase)),
             Err(error) => Err(error_object(error)),
@@ -226,6 +245,10 @@ async fn call(
             Err(bad_parameter(&name))
         }
     }
+}
+
+fn raw(params: Option<&str>) -> Result<Option<&RawValue>, ErrorObjectOwned> {
+    params.map(serde_json::from_str).transpose().map_err(|_| bad_parameter("params"))
 }
 
 /// The refusal of a parameter, by the name that this wire gives it.

@@ -184,8 +184,7 @@ fn sample(description: &Description<'_>, name: &str, kind: &Type<'_>) -> Value {
 fn the_described_parameters_are_those_that_are_read() {
     for method in Method::ALL {
         let description = described(method.interface());
-        let described =
-            description.methods().find(|one| one.name().to_string() == method.name()).unwrap();
+        let described = description.methods().find(|one| *one.name() == method.name()).unwrap();
         let fields: Vec<_> = described.inputs().collect();
         let whole: serde_json::Map<String, Value> = fields
             .iter()
@@ -313,8 +312,7 @@ fn assert_fields<'a>(
 fn the_described_replies_are_those_that_are_given() {
     for method in Method::ALL {
         let description = described(method.interface());
-        let described =
-            description.methods().find(|one| one.name().to_string() == method.name()).unwrap();
+        let described = description.methods().find(|one| *one.name() == method.name()).unwrap();
         let reply = encode(&reply(method), Spelling::CamelCase);
         assert_fields(&description, described.outputs(), &reply);
     }
@@ -345,7 +343,7 @@ fn everything_described_has_a_comment() {
             let comments = object.map(|one| is_said(one.comments()));
             let comments = comments.or(custom.as_enum().map(|one| is_said(one.comments())));
             assert_eq!(comments, Some(true), "{interface}.{}", custom.name());
-            for field in object.into_iter().flat_map(|object| object.fields()) {
+            for field in object.into_iter().flat_map(zlink_idl::CustomObject::fields) {
                 assert!(is_said(field.comments()), "{}: {}", custom.name(), field.name());
             }
         }

@@ -69,6 +69,7 @@ impl Client {
         Some(Response { status, body: String::from_utf8(body).unwrap() })
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers make the value in place")]
     pub fn call(&mut self, method: &str, params: Value) -> Result<Value, (i64, Value)> {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let response = self.post(call.to_string().as_bytes());

@@ -171,7 +171,7 @@ impl Drop for Daemon {
 pub const PORTS: &str = "org.nethserver.Ports";
 pub const ADMIN: &str = "org.nethserver.Ports.Admin";
 
-/// The parameters of SetModule.
+/// The parameters of `SetModule`.
 pub fn module(id: &str, tcp: u16, udp: u16, portsadm: bool) -> Value {
     json!({
         "moduleId": id,

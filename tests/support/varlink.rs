@@ -40,7 +40,7 @@ impl Client {
                 let message = std::mem::replace(&mut self.buffer, rest);
                 return Some(serde_json::from_slice(&message[..at]).unwrap());
             }
-            let mut chunk = [0; 65536];
+            let mut chunk = [0; 8192];
             match self.stream.read(&mut chunk) {
                 Ok(0) => return None,
                 Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
@@ -56,6 +56,7 @@ impl Client {
         self.receive().expect("a reply")
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers make the value in place")]
     pub fn call(
         &mut self,
         interface: &str,

@@ -1,0 +1,231 @@
+//! The command line. Options that are parameters of a method serialise to them.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
+
+use super::labels::{Label, Source};
+use crate::model::{ModuleId, Owner, PortCount, Protocol, UserName};
+
+const EXIT_STATUS: &str = "\
+Exit status: 0 done, 2 used wrongly, 3 not allowed, 4 more than the module's demand, 5 no room, \
+6 no such module or range, 7 the service can't be reached or can't work, 1 anything else.";
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "portsctl",
+    version,
+    about = "Allocates TCP and UDP port ranges on this node, and shows who holds them",
+    after_help = EXIT_STATUS
+)]
+pub(super) struct Options {
+    /// The service's socket [default: `$PORTSD_SOCKET`, else
+    /// /run/portsd-admin/org.nethserver.Ports for root, else /run/portsd/org.nethserver.Ports]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(super) socket: Option<PathBuf>,
+    /// Print the reply as JSON
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Get a range of ports, or change the size of the one there is
+    ///
+    /// Afterwards the owner has exactly one unnamed range of the protocol, of that size. One that
+    /// has the size already stays as it is.
+    Allocate(Allocate),
+    /// Free every range of a protocol
+    Deallocate(Deallocate),
+    /// List the ranges that are held: a module's own, or all for an administrator
+    List(List),
+    /// Show who you are to the service
+    Whoami,
+    /// Show how full the pools are, in numbers and as a map
+    Status,
+    /// Print the ports as shell environment lines
+    ///
+    /// For each protocol with an unnamed range: `TCP_PORT` is its first port; `TCP_PORTS_RANGE`
+    /// stands there for more than one port, `TCP_PORTS` for 2 to 8. The same with `UDP_`.
+    Env {
+        /// Whose ports; an administrator has to say
+        #[arg(long)]
+        owner: Option<Owner>,
+    },
+    /// Register a module, or replace its entry
+    SetModule(SetModule),
+    /// List the registered modules
+    ListModules,
+    /// Remove a module's entry, and free its ranges and those of its helper owners
+    RemoveModule(RemoveModule),
+}
+
+#[derive(Debug, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Allocate {
+    /// How many ports, 1 to 65535
+    #[arg(value_parser = port_count, allow_negative_numbers = true)]
+    ports: PortCount,
+    #[arg(value_parser = protocols(), help = "The protocol")]
+    protocol: Protocol,
+    /// Get one more range instead of changing the one there is
+    #[arg(long)]
+    keep_existing: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Deallocate {
+    #[arg(value_parser = protocols(), help = "The protocol")]
+    protocol: Protocol,
+    #[command(flatten)]
+    #[serde(flatten)]
+    target: Target,
+}
+
+/// Whom a call is about.
+#[derive(Debug, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Target {
+    /// Whose ports: a module id, a helper such as `mail1_rsync`, or host/NAME. An administrator has
+    /// to say, here or with --on-behalf-of
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<Owner>,
+    /// For administrators: call as this module would, so that its role and its demand count
+    #[arg(long, value_name = "MODULE_ID")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_behalf_of: Option<ModuleId>,
+}
+
+#[derive(Debug, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct List {
+    /// Only the ranges of this owner
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<Owner>,
+    #[arg(long, value_parser = protocols(), help = "Only the ranges of this protocol")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<Protocol>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SetModule {
+    /// The module's id
+    pub(super) module_id: ModuleId,
+    /// The Unix user that the module's processes run as [default: the module id]
+    #[arg(long, value_name = "USER")]
+    pub(super) unix_user: Option<UserName>,
+    /// A label of the module's image; may be given several times, and counts more than
+    /// --labels-from
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) label: Vec<Label>,
+    /// A file with the output of `podman image inspect`, or with an object of labels; - for
+    /// standard input
+    #[arg(long, value_name = "FILE")]
+    pub(super) labels_from: Option<Source>,
+}
+
+#[derive(Debug, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RemoveModule {
+    /// The module's id
+    module_id: ModuleId,
+}
+
+fn port_count(text: &str) -> Result<PortCount, &'static str> {
+    let count = text.parse::<u16>().ok().and_then(|count| PortCount::try_from(count).ok());
+    count.ok_or("not a count of ports from 1 to 65535")
+}
+
+/// Reads a protocol; the help and the refusal of others name those there are.
+fn protocols() -> impl TypedValueParser<Value = Protocol> {
+    PossibleValuesParser::new(Protocol::ALL.map(Protocol::as_str))
+        .try_map(|text| text.parse::<Protocol>())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Options::command().debug_assert();
+    }
+
+    fn parameters(line: &str) -> Value {
+        let options = Options::try_parse_from(line.split(' ')).unwrap();
+        match options.command {
+            Command::Allocate(args) => serde_json::to_value(args).unwrap(),
+            Command::Deallocate(args) => serde_json::to_value(args).unwrap(),
+            Command::List(args) => serde_json::to_value(args).unwrap(),
+            Command::RemoveModule(args) => serde_json::to_value(args).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_become_parameters() {
+        assert_eq!(
+            parameters("portsctl allocate 4 tcp"),
+            json!({"ports": 4, "protocol": "tcp", "keepExisting": false})
+        );
+        assert_eq!(
+            parameters("portsctl allocate 1 udp --keep-existing --owner a_b --on-behalf-of a"),
+            json!({"ports": 1, "protocol": "udp", "keepExisting": true, "owner": "a_b", "onBehalfOf": "a"})
+        );
+        assert_eq!(
+            parameters("portsctl deallocate udp --owner host/x"),
+            json!({"protocol": "udp", "owner": "host/x"})
+        );
+        assert_eq!(parameters("portsctl list"), json!({}));
+        assert_eq!(
+            parameters("portsctl list --protocol tcp --owner a"),
+            json!({"owner": "a", "protocol": "tcp"})
+        );
+        assert_eq!(parameters("portsctl remove-module a"), json!({"moduleId": "a"}));
+    }
+
+    #[test]
+    fn wrong_values_are_refused_here() {
+        for line in [
+            "portsctl",
+            "portsctl allocate",
+            "portsctl allocate 0 tcp",
+            "portsctl allocate 65536 tcp",
+            "portsctl allocate -1 tcp",
+            "portsctl allocate 1.5 tcp",
+            "portsctl allocate x tcp",
+            "portsctl allocate 1 sctp",
+            "portsctl allocate 1 TCP",
+            "portsctl allocate tcp 1",
+            "portsctl allocate 1 tcp --owner a/b",
+            "portsctl allocate 1 tcp --on-behalf-of host/x",
+            "portsctl deallocate",
+            "portsctl list --protocol x",
+            "portsctl set-module",
+            "portsctl set-module _x",
+            "portsctl set-module x --label y",
+            "portsctl set-module x --label =y",
+            "portsctl set-module x --unix-user a:b",
+            "portsctl remove-module",
+            "portsctl whoami x",
+            "portsctl frobnicate",
+        ] {
+            let error = Options::try_parse_from(line.split(' ')).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+}

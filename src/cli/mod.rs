@@ -1,0 +1,68 @@
+//! `portsctl`: the methods of the service as commands.
+//!
+//! A command makes its calls and gives back what to print; nothing is printed on the way. Texts
+//! are for people, `--json` is the reply as it came.
+
+mod args;
+mod env;
+mod failure;
+mod labels;
+mod map;
+mod output;
+mod replies;
+mod session;
+mod socket;
+mod status;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde_json::json;
+
+use crate::request::Method;
+use args::{Command, Options, SetModule};
+use failure::Failure;
+use output::Output;
+use replies::{Allocated, Deallocated, Listed, ModuleRemoved, ModuleSet, Modules, WhoAmI};
+use session::Session;
+
+/// Carries out the command line of this process. The exit status says how it went: 0 done, 2 used
+/// wrongly, 7 the service can't be reached, another number for a refusal (the table in
+/// [`crate::error`]), 1 for anything else.
+#[must_use]
+pub fn main() -> ExitCode {
+    let outcome = run(Options::parse());
+    outcome.and_then(Output::deliver).unwrap_or_else(|failure| failure.report())
+}
+
+fn run(options: Options) -> Result<Output, Failure> {
+    let Options { socket, json, command } = options;
+    let connect = || Session::connect(&socket::choose(socket), json);
+    match command {
+        Command::Allocate(args) => connect()?.show::<Allocated>(Method::Allocate, &args),
+        Command::Deallocate(args) => connect()?.show::<Deallocated>(Method::Deallocate, &args),
+        Command::List(args) => connect()?.show::<Listed>(Method::List, &args),
+        Command::Whoami => connect()?.show::<WhoAmI>(Method::WhoAmI, &json!({})),
+        Command::Status => status::show(&mut connect()?),
+        Command::Env { owner } => env::show(&mut connect()?, owner),
+        Command::SetModule(args) => {
+            // before there is a connection: standard input may take its time
+            let parameters = set_module(args)?;
+            connect()?.show::<ModuleSet>(Method::SetModule, &parameters)
+        }
+        Command::ListModules => connect()?.show::<Modules>(Method::ListModules, &json!({})),
+        Command::RemoveModule(args) => {
+            connect()?.show::<ModuleRemoved>(Method::RemoveModule, &args)
+        }
+    }
+}
+
+fn set_module(args: SetModule) -> Result<serde_json::Value, Failure> {
+    let SetModule { module_id, unix_user, label, labels_from } = args;
+    let labels = labels::gather(labels_from, label)?;
+    Ok(match unix_user {
+        Some(user) => json!({ "moduleId": module_id, "unixUser": user, "labels": labels }),
+        None => json!({ "moduleId": module_id, "labels": labels }),
+    })
+}

@@ -1,0 +1,46 @@
+//! What a command prints, once it has all of it.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use super::failure::Failure;
+
+/// The text for standard output, and remarks for whoever reads standard error.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Output {
+    /// Lines, each with its end.
+    pub(super) text: String,
+    /// Lines without their ends.
+    pub(super) remarks: Vec<String>,
+}
+
+impl Output {
+    /// A text of one line.
+    pub(super) fn line(line: impl Display) -> Self {
+        Self { text: format!("{line}\n"), remarks: Vec::new() }
+    }
+
+    /// `text`, or a remark that there is none.
+    pub(super) fn text_or(text: String, remark: &str) -> Self {
+        let remarks = if text.is_empty() { vec![remark.to_owned()] } else { Vec::new() };
+        Self { text, remarks }
+    }
+
+    /// Prints everything. A reader who has seen enough is no failure.
+    pub(super) fn deliver(self) -> Result<ExitCode, Failure> {
+        for remark in &self.remarks {
+            say(remark);
+        }
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(self.text.as_bytes()).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
+            _ => Ok(ExitCode::SUCCESS),
+        }
+    }
+}
+
+/// Tells whoever reads standard error. Nobody has to.
+pub(super) fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "portsctl: {message}");
+}
