@@ -1,6 +1,6 @@
 //! JSON-RPC 2.0: POST to `/` over HTTP/1.1.
 //!
-//! hyper reads the requests, [`vet()`] makes sure that nothing in a body can have an effect without
+//! hyper reads the requests, `vet` makes sure that nothing in a body can have an effect without
 //! an answer, and jsonrpsee dispatches. A notification has no effect and no answer: HTTP 204.
 
 mod openrpc;
