@@ -6,7 +6,7 @@
 //! listener -> {peer, protocol} -> service -> {policy, registry, allocator -> store}
 //! ```
 //!
-//! [`protocol`] turns bytes into a [`request::Request`] and a [`request::Reply`] back into bytes;
+//! [`protocol`] turns bytes into a [`request::Request`] and a [`reply::Reply`] back into bytes;
 //! [`service`] is the one door behind it; [`policy`] and [`allocator::pool`] decide without any
 //! I/O; [`store`] holds all SQL. Everything may use [`model`] and [`error`].
 //!
@@ -25,6 +25,7 @@ pub mod peer;
 pub mod policy;
 pub mod protocol;
 pub mod registry;
+pub mod reply;
 pub mod request;
 pub mod service;
 pub mod store;

@@ -147,7 +147,7 @@ impl From<&ModuleId> for Owner {
 }
 
 /// A user id of the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UserId(pub u32);
 
@@ -225,10 +225,26 @@ impl TryFrom<u16> for PortCount {
 }
 
 /// The ports `start..=end`. Invariant: `1 <= start <= end`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "Ends")]
 pub struct PortRange {
     start: u16,
     end: u16,
+}
+
+/// The two ends of a range, before anybody has looked at them.
+#[derive(Deserialize)]
+struct Ends {
+    start: u16,
+    end: u16,
+}
+
+impl TryFrom<Ends> for PortRange {
+    type Error = InvalidValue;
+
+    fn try_from(Ends { start, end }: Ends) -> Result<Self, InvalidValue> {
+        Self::new(start, end)
+    }
 }
 
 impl PortRange {
@@ -299,8 +315,9 @@ impl std::str::FromStr for PortRange {
     }
 }
 
-/// A moment in whole seconds, printed as RFC 3339 in UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A moment in whole seconds, written as RFC 3339 in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Timestamp(u32);
 
 impl Timestamp {
@@ -331,6 +348,19 @@ impl fmt::Display for Timestamp {
     }
 }
 
+impl TryFrom<String> for Timestamp {
+    type Error = InvalidValue;
+
+    fn try_from(text: String) -> Result<Self, InvalidValue> {
+        humantime::parse_rfc3339(&text)
+            .ok()
+            .and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok())
+            .and_then(|since| u32::try_from(since.as_secs()).ok())
+            .map(Self)
+            .ok_or_else(|| InvalidValue::new("time", text))
+    }
+}
+
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -338,7 +368,7 @@ impl Serialize for Timestamp {
 }
 
 /// A range and who holds it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Allocation {
     /// Who holds it.
@@ -463,6 +493,11 @@ mod tests {
     #[test]
     fn timestamps_are_rfc_3339_in_utc() {
         assert_eq!(Timestamp::from_unix(0).to_string(), "1970-01-01T00:00:00Z");
-        assert_eq!(Timestamp::from_unix(1_764_547_200).to_string(), "2025-12-01T00:00:00Z");
+        let time = Timestamp::from_unix(1_764_547_200);
+        assert_eq!(time.to_string(), "2025-12-01T00:00:00Z");
+        assert_eq!(Timestamp::try_from(time.to_string()), Ok(time));
+        for bad in ["", "yesterday", "1969-12-31T23:59:59Z", "2300-01-01T00:00:00Z"] {
+            assert!(Timestamp::try_from(bad.to_owned()).is_err(), "{bad}");
+        }
     }
 }

@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::model::{Demand, Module, Owner};
 use crate::peer::{Identity, Peer};
 use crate::registry::{PORTSADM, Registry};
-use crate::request::{CallerKind, Request};
+use crate::reply::CallerKind;
+use crate::request::Request;
 
 /// Who is calling, once the registry has been asked.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,11 @@ use crate::error::{Condition, Error};
 use crate::model::{Allocation, ModuleId, Owner, Protocol, UserId};
 use crate::peer::{Identity, Peer};
 use crate::policy::{Authorization, Caller, Subject, authorize};
-use crate::request::{Method, ModuleEntry, Reply, Request};
+use crate::reply::{
+    Allocated, CallerInfo, Deallocated, Listed, ModuleEntry, ModuleRemoved, ModuleSet, Modules,
+    Reply, Status,
+};
+use crate::request::{Method, Request};
 
 /// What both front ends call.
 #[derive(Clone)]
@@ -108,7 +112,7 @@ impl<'a> Authorized<'a> {
             Caller::Module(module) => Some(module),
             Caller::Anonymous | Caller::Administrator => None,
         };
-        Reply::WhoAmI {
+        Reply::WhoAmI(CallerInfo {
             uid: self.peer.uid,
             caller: self.caller.kind(),
             module_id: module.map(|module| module.id.clone()),
@@ -119,12 +123,12 @@ impl<'a> Authorized<'a> {
             portsadm: module.is_some_and(|module| module.portsadm),
             tcp_ports_demand: module.map(|module| module.demand.tcp),
             udp_ports_demand: module.map(|module| module.demand.udp),
-        }
+        })
     }
 
     fn status(&self) -> Reply {
         let pools = Protocol::ALL.map(|protocol| self.state.pool.status(protocol));
-        Reply::GetStatus { pools: pools.into() }
+        Reply::GetStatus(Status { pools: pools.into() })
     }
 
     fn list(&self, protocol: Option<Protocol>) -> Reply {
@@ -132,12 +136,12 @@ impl<'a> Authorized<'a> {
             Subject::Node => None,
             Subject::Owner { owner, .. } => Some(owner),
         };
-        Reply::List { allocations: self.state.pool.list(owner, protocol) }
+        Reply::List(Listed { allocations: self.state.pool.list(owner, protocol) })
     }
 
     fn list_modules(&self) -> Reply {
         let modules = self.state.registry.all().into_iter().map(ModuleEntry::from).collect();
-        Reply::ListModules { modules }
+        Reply::ListModules(Modules { modules })
     }
 
     fn change(self, request: &Request) -> Result<Change, Error> {
@@ -165,12 +169,12 @@ impl<'a> Authorized<'a> {
 impl From<Outcome> for Reply {
     fn from(outcome: Outcome) -> Self {
         match outcome {
-            Outcome::Allocated(allocation) => Self::Allocate { range: allocation.range },
-            Outcome::Deallocated(freed) => {
-                Self::Deallocate { ranges: freed.iter().map(|one| one.range).collect() }
-            }
-            Outcome::ModuleSet => Self::SetModule {},
-            Outcome::ModuleRemoved(freed) => Self::RemoveModule { freed },
+            Outcome::Allocated(allocation) => Self::Allocate(Allocated { range: allocation.range }),
+            Outcome::Deallocated(freed) => Self::Deallocate(Deallocated {
+                ranges: freed.iter().map(|one| one.range).collect(),
+            }),
+            Outcome::ModuleSet => Self::SetModule(ModuleSet {}),
+            Outcome::ModuleRemoved(freed) => Self::RemoveModule(ModuleRemoved { freed }),
         }
     }
 }

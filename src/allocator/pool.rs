@@ -9,7 +9,7 @@ use super::ports::PortSet;
 use crate::config::PoolConfig;
 use crate::error::Error;
 use crate::model::{Allocation, Owner, PortCount, PortRange, Protocol};
-use crate::request::PoolStatus;
+use crate::reply::PoolStatus;
 
 /// What is held, in both protocols, and the rules of the pool.
 #[derive(Clone)]

@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
 use super::output::Output;
-use super::replies::{Allocation, Caller, Listed, WhoAmI};
 use super::session::{self, Session};
-use crate::model::{Owner, PortRange, Protocol};
+use crate::model::{Allocation, Owner, PortRange, Protocol};
+use crate::reply::{CallerInfo, CallerKind, Listed};
 use crate::request::Method;
 
 /// Ports are also listed one by one up to this count.
@@ -14,8 +14,8 @@ const LISTED_PORTS_MAX: u16 = 8;
 
 /// Shows the variables. An administrator holds nothing, and has to say whose they are.
 pub(super) fn show(session: &mut Session, owner: Option<Owner>) -> Result<Output, Failure> {
-    let caller: WhoAmI = session.call(Method::WhoAmI, &json!({}))?;
-    if owner.is_none() && caller.caller == Caller::Administrator {
+    let caller: CallerInfo = session.call(Method::WhoAmI, &json!({}))?;
+    if owner.is_none() && caller.caller == CallerKind::Administrator {
         return Err(Failure::Usage("say whose ports you want: --owner OWNER".to_owned()));
     }
     let parameters = owner.map_or(json!({}), |owner| json!({ "owner": owner }));
@@ -43,8 +43,7 @@ fn variables(held: &[Allocation]) -> (Map<String, Value>, Vec<String>) {
     for protocol in Protocol::ALL {
         let unnamed =
             |one: &&Allocation| one.protocol == protocol && one.name.is_none() && !one.claimed;
-        let mut ranges: Vec<PortRange> =
-            held.iter().filter(unnamed).map(|one| one.range.0).collect();
+        let mut ranges: Vec<PortRange> = held.iter().filter(unnamed).map(|one| one.range).collect();
         ranges.sort_unstable();
         if let Some(lowest) = ranges.first() {
             describe(protocol, *lowest, &mut variables);

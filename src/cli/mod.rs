@@ -20,11 +20,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::json;
 
+use crate::reply::{Allocated, CallerInfo, Deallocated, Listed, ModuleRemoved, ModuleSet, Modules};
 use crate::request::Method;
 use args::{Command, Options, SetModule};
 use failure::Failure;
 use output::Output;
-use replies::{Allocated, Deallocated, Listed, ModuleRemoved, ModuleSet, Modules, WhoAmI};
 use session::Session;
 
 /// Carries out the command line of this process. The exit status says how it went: 0 done, 2 used
@@ -43,7 +43,7 @@ fn run(options: Options) -> Result<Output, Failure> {
         Command::Allocate(args) => connect()?.show::<Allocated>(Method::Allocate, &args),
         Command::Deallocate(args) => connect()?.show::<Deallocated>(Method::Deallocate, &args),
         Command::List(args) => connect()?.show::<Listed>(Method::List, &args),
-        Command::Whoami => connect()?.show::<WhoAmI>(Method::WhoAmI, &json!({})),
+        Command::Whoami => connect()?.show::<CallerInfo>(Method::WhoAmI, &json!({})),
         Command::Status => status::show(&mut connect()?),
         Command::Env { owner } => env::show(&mut connect()?, owner),
         Command::SetModule(args) => {

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::map::{Cells, Map};
 use super::output::Output;
-use super::replies::{Allocation, Listed, Pool, Status, WhoAmI};
 use super::session::{self, Session};
 use super::table::{Column, table};
-use crate::model::{ModuleId, PortRange, Protocol};
+use crate::model::{Allocation, ModuleId, PortRange, Protocol};
+use crate::reply::{CallerInfo, Listed, PoolStatus, Status};
 use crate::request::Method;
 
 /// How wide a map is where there is no terminal.
@@ -24,7 +24,7 @@ pub(super) fn show(session: &mut Session) -> Result<Output, Failure> {
         return Ok(session::json(&reply));
     }
     let status: Status = session.call(Method::GetStatus, &json!({}))?;
-    let caller: WhoAmI = session.call(Method::WhoAmI, &json!({}))?;
+    let caller: CallerInfo = session.call(Method::WhoAmI, &json!({}))?;
     let held: Listed = session.call(Method::List, &json!({}))?;
     let page = Page { caller: &caller, held: &held.allocations, screen: Screen::of_stdout() };
     Ok(Output { text: page.render(&status.pools), remarks: Vec::new() })
@@ -59,13 +59,13 @@ fn speaks_utf8() -> bool {
 
 /// The whole page.
 struct Page<'a> {
-    caller: &'a WhoAmI,
+    caller: &'a CallerInfo,
     held: &'a [Allocation],
     screen: Screen,
 }
 
 impl Page<'_> {
-    fn render(&self, pools: &[Pool]) -> String {
+    fn render(&self, pools: &[PoolStatus]) -> String {
         let mut text = numbers(pools);
         if let Some(module) = &self.caller.module_id {
             text.push('\n');
@@ -87,9 +87,13 @@ impl Page<'_> {
         let own = || self.held.iter().filter(move |one| one.protocol == protocol);
         let ports = |claimed| -> u32 {
             let some = own().filter(|one| one.claimed == claimed);
-            some.map(|one| u32::from(one.range.0.count().get())).sum()
+            some.map(|one| u32::from(one.range.count().get())).sum()
         };
-        let demand = self.caller.demand(protocol).unwrap_or_default();
+        let demand = match protocol {
+            Protocol::Tcp => self.caller.tcp_ports_demand,
+            Protocol::Udp => self.caller.udp_ports_demand,
+        };
+        let demand = demand.unwrap_or_default();
         let ranges = match own().count() {
             1 => "1 range".to_owned(),
             count => format!("{count} ranges"),
@@ -104,10 +108,10 @@ impl Page<'_> {
         )
     }
 
-    fn map(&self, pool: &Pool) -> String {
+    fn map(&self, pool: &PoolStatus) -> String {
         let same = self.held.iter().filter(|one| one.protocol == pool.protocol);
-        let held: Vec<PortRange> = same.map(|one| one.range.0).collect();
-        let range = pool.range.0;
+        let held: Vec<PortRange> = same.map(|one| one.range).collect();
+        let range = pool.range;
         let map = Map::draw(range, &held, self.screen.width, self.screen.cells);
         let ports = match map.ports_per_cell {
             1 => "1 port".to_owned(),
@@ -132,7 +136,7 @@ impl Page<'_> {
     }
 }
 
-fn numbers(pools: &[Pool]) -> String {
+fn numbers(pools: &[PoolStatus]) -> String {
     let columns = [
         Column::Left("PROTOCOL"),
         Column::Left("POOL"),
@@ -142,10 +146,10 @@ fn numbers(pools: &[Pool]) -> String {
         Column::Right("LARGEST FREE"),
         Column::Right("RANGES"),
     ];
-    let row = |pool: &Pool| {
+    let row = |pool: &PoolStatus| {
         [
             pool.protocol.to_string(),
-            pool.range.0.to_string(),
+            pool.range.to_string(),
             pool.total.to_string(),
             pool.allocated.to_string(),
             pool.free.to_string(),
@@ -166,7 +170,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn pools() -> Vec<Pool> {
+    fn pools() -> Vec<PoolStatus> {
         let pool = |protocol, allocated, largest| {
             json!({
                 "protocol": protocol, "start": 20000, "end": 20019, "total": 18,
@@ -192,7 +196,7 @@ mod tests {
         "unixUser": "mail1", "portsadm": true, "tcpPortsDemand": 8, "udpPortsDemand": 0}"#;
 
     fn page(caller: &str, cells: Cells) -> String {
-        let caller: WhoAmI = serde_json::from_str(caller).unwrap();
+        let caller: CallerInfo = serde_json::from_str(caller).unwrap();
         let page = Page { caller: &caller, held: &held(), screen: Screen { width: 80, cells } };
         page.render(&pools())
     }

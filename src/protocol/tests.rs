@@ -10,7 +10,10 @@ use crate::error::{Condition, StorageReason};
 use crate::model::{
     Allocation, ModuleId, Owner, PortRange, Protocol, RangeName, Timestamp, UserId, UserName,
 };
-use crate::request::{CallerKind, ModuleEntry, PoolStatus, Reply};
+use crate::reply::{
+    Allocated, CallerInfo, CallerKind, Deallocated, Listed, ModuleEntry, ModuleRemoved, ModuleSet,
+    Modules, PoolStatus, Reply, Status,
+};
 
 fn descriptions() -> [Description<'static>; 2] {
     [PORTS_IDL, ADMIN_IDL].map(|text| Description::try_from(text).unwrap())
@@ -232,10 +235,10 @@ fn reply(method: Method) -> Reply {
     };
     let unix_user = UserName::parse("m1").unwrap();
     match method {
-        Method::Allocate => Reply::Allocate { range },
-        Method::Deallocate => Reply::Deallocate { ranges: vec![range] },
-        Method::List => Reply::List { allocations: vec![allocation] },
-        Method::WhoAmI => Reply::WhoAmI {
+        Method::Allocate => Reply::Allocate(Allocated { range }),
+        Method::Deallocate => Reply::Deallocate(Deallocated { ranges: vec![range] }),
+        Method::List => Reply::List(Listed { allocations: vec![allocation] }),
+        Method::WhoAmI => Reply::WhoAmI(CallerInfo {
             uid: UserId(1),
             caller: CallerKind::Module,
             module_id: Some(module_id()),
@@ -243,8 +246,8 @@ fn reply(method: Method) -> Reply {
             portsadm: true,
             tcp_ports_demand: Some(1),
             udp_ports_demand: Some(1),
-        },
-        Method::GetStatus => Reply::GetStatus {
+        }),
+        Method::GetStatus => Reply::GetStatus(Status {
             pools: vec![PoolStatus {
                 protocol: Protocol::Tcp,
                 range,
@@ -254,9 +257,9 @@ fn reply(method: Method) -> Reply {
                 largest_free: 3,
                 allocations: 1,
             }],
-        },
-        Method::SetModule => Reply::SetModule {},
-        Method::ListModules => Reply::ListModules {
+        }),
+        Method::SetModule => Reply::SetModule(ModuleSet {}),
+        Method::ListModules => Reply::ListModules(Modules {
             modules: vec![ModuleEntry {
                 module_id: module_id(),
                 unix_user,
@@ -265,8 +268,8 @@ fn reply(method: Method) -> Reply {
                 udp_ports_demand: 1,
                 stale: false,
             }],
-        },
-        Method::RemoveModule => Reply::RemoveModule { freed: vec![allocation] },
+        }),
+        Method::RemoveModule => Reply::RemoveModule(ModuleRemoved { freed: vec![allocation] }),
     }
 }
 

@@ -1,0 +1,161 @@
+//! What portsd answers, without a word about either wire.
+//!
+//! Serialised, a reply is the object of its fields, spelt in camelCase, and no object in it has
+//! keys that are data. portsctl reads them back.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Allocation, Module, ModuleId, PortRange, Protocol, UserId, UserName};
+
+/// What a call answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Reply {
+    /// To Allocate.
+    Allocate(Allocated),
+    /// To Deallocate.
+    Deallocate(Deallocated),
+    /// To List.
+    List(Listed),
+    /// To `WhoAmI`.
+    WhoAmI(CallerInfo),
+    /// To `GetStatus`.
+    GetStatus(Status),
+    /// To `SetModule`.
+    SetModule(ModuleSet),
+    /// To `ListModules`.
+    ListModules(Modules),
+    /// To `RemoveModule`.
+    RemoveModule(ModuleRemoved),
+}
+
+/// The range that the owner has now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allocated {
+    /// The range as it is stored.
+    pub range: PortRange,
+}
+
+/// What was freed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deallocated {
+    /// The ranges that were freed.
+    pub ranges: Vec<PortRange>,
+}
+
+/// What is held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Ordered by protocol and start.
+    pub allocations: Vec<Allocation>,
+}
+
+/// Who the caller is to portsd.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallerInfo {
+    /// The user id that the kernel reported when the caller connected.
+    pub uid: UserId,
+    /// What the caller counts as.
+    pub caller: CallerKind,
+    /// The module, where the caller is one.
+    pub module_id: Option<ModuleId>,
+    /// The Unix user that the user id stands for, where there is one.
+    pub unix_user: Option<UserName>,
+    /// Whether the module may change its own ports.
+    pub portsadm: bool,
+    /// How many TCP ports the module may hold.
+    pub tcp_ports_demand: Option<u16>,
+    /// How many UDP ports the module may hold.
+    pub udp_ports_demand: Option<u16>,
+}
+
+/// What a caller counts as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CallerKind {
+    /// Nobody that portsd knows.
+    Anonymous,
+    /// A process of a registered module.
+    Module,
+    /// The superuser, or the service's own user, on an admin socket.
+    Administrator,
+}
+
+/// How full the pools are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// One for each protocol.
+    pub pools: Vec<PoolStatus>,
+}
+
+/// How full the pool is in one protocol. Numbers of ports, unless they say otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolStatus {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The first port and the last port of the pool.
+    #[serde(flatten)]
+    pub range: PortRange,
+    /// Ports in the pool, those excluded by configuration aside.
+    pub total: u32,
+    /// Of these, ports that somebody holds.
+    pub allocated: u32,
+    /// Of these, ports that nobody holds.
+    pub free: u32,
+    /// The largest block of free ports.
+    pub largest_free: u16,
+    /// How many ranges are held, claims outside the pool included.
+    pub allocations: usize,
+}
+
+/// The module is registered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleSet {}
+
+/// The registered modules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Modules {
+    /// Ordered by id.
+    pub modules: Vec<ModuleEntry>,
+}
+
+/// What a removed module and its helpers held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleRemoved {
+    /// The ranges that were freed.
+    pub freed: Vec<Allocation>,
+}
+
+/// A module as `ListModules` shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModuleEntry {
+    /// The module's id.
+    pub module_id: ModuleId,
+    /// The Unix user that its processes run as.
+    pub unix_user: UserName,
+    /// Whether it may change its own ports.
+    pub portsadm: bool,
+    /// How many TCP ports it may hold.
+    pub tcp_ports_demand: u16,
+    /// How many UDP ports it may hold.
+    pub udp_ports_demand: u16,
+    /// Whether the entry is a memory of a source that does not answer now. Never so for entries
+    /// that `SetModule` made.
+    pub stale: bool,
+}
+
+impl From<&Module> for ModuleEntry {
+    fn from(module: &Module) -> Self {
+        Self {
+            module_id: module.id.clone(),
+            unix_user: module.unix_user.clone(),
+            portsadm: module.portsadm,
+            tcp_ports_demand: module.demand.tcp,
+            udp_ports_demand: module.demand.udp,
+            stale: false,
+        }
+    }
+}
