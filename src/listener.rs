@@ -28,6 +28,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a stopping service still looks for messages that have arrived but were not yet read.
 pub const LAST_LOOK: Duration = Duration::from_millis(100);
 
+/// How long a stopping service still waits for the user database.
+const LAST_LOOK_UP: Duration = Duration::from_secs(1);
+
 /// What is spoken on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
@@ -174,6 +177,12 @@ impl Listener {
     }
 }
 
+/// Returns when a stopping service has waited long enough for somebody whose name is not known.
+async fn give_up(stopping: &CancellationToken) {
+    stopping.cancelled().await;
+    tokio::time::sleep(LAST_LOOK_UP).await;
+}
+
 async fn serve(
     stream: UnixStream,
     scope: Scope,
@@ -185,8 +194,12 @@ async fn serve(
     let full = |full| io::Error::other(format!("no place for a connection of {uid}: {full:?}"));
     let mut place = context.connections.enter(scope, uid).map_err(full)?;
     // the user database may take its time; nobody else waits for it
-    let identified =
-        tokio::task::spawn_blocking(move || peer::identify(&credentials, scope)).await?;
+    let identified = tokio::task::spawn_blocking(move || peer::identify(&credentials, scope));
+    let identified = tokio::select! {
+        biased;
+        identified = identified => identified?,
+        () = give_up(&context.stopping) => return Err(io::ErrorKind::TimedOut.into()),
+    };
     place.count_for(identified.accountable).map_err(full)?;
     let peer = Peer { uid, pid, identity: identified.identity };
     let (stream, received) = TimedStream::new(stream, context.limits.clone());

@@ -1,0 +1,137 @@
+//! Nobody waits for somebody else: slow look-ups, no descriptors left, a burst of callers.
+
+mod support;
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+use serde_json::json;
+use support::varlink::Client;
+use support::{Daemon, M1, PORTS, connect_as};
+
+fn who_am_i() -> Vec<u8> {
+    format!("{}\0", json!({ "method": format!("{PORTS}.WhoAmI") })).into_bytes()
+}
+
+/// Whether the connection has a place and its call is answered.
+fn works(client: &mut Client) -> bool {
+    client.stream.write_all(&who_am_i()).is_ok() && client.receive().is_some()
+}
+
+/// Stands before the C library's function in a daemon that is told to load it first.
+const SLOW_USER_DATABASE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pwd.h>
+#include <unistd.h>
+typedef int look_up(uid_t, struct passwd *, char *, size_t, struct passwd **);
+int getpwuid_r(uid_t uid, struct passwd *entry, char *buffer, size_t size, struct passwd **found) {
+    if (uid >= 800000000)
+        sleep(600);
+    return ((look_up *) dlsym(RTLD_NEXT, "getpwuid_r"))(uid, entry, buffer, size, found);
+}
+"#;
+
+#[test]
+fn root_a_user_database_that_does_not_answer_holds_up_nobody_else() {
+    if !nix::unistd::Uid::effective().is_root() {
+        eprintln!("left out: needs root to become other users");
+        return;
+    }
+    let directory = support::directory();
+    let (source, library) = (directory.path().join("slow.c"), directory.path().join("slow.so"));
+    fs::write(&source, SLOW_USER_DATABASE).unwrap();
+    let compiled =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
+    assert!(compiled.unwrap().success());
+    let child = support::command(directory.path()).env("LD_PRELOAD", &library).spawn().unwrap();
+    let mut daemon = Daemon { child, directory };
+    support::wait_for("the daemon", || UnixStream::connect(daemon.path("admin-jsonrpc")).ok());
+    daemon.set_module("m1", 4, 4, true);
+
+    let path = daemon.path("varlink");
+    let mut strangers: Vec<_> = (0..20).map(|n| connect_as(800_000_000 + n, &path)).collect();
+    for stranger in &mut strangers {
+        stranger.write_all(&who_am_i()).unwrap();
+    }
+    let mut known = Client::new(connect_as(M1, &path));
+    for _ in 0..50 {
+        assert_eq!(known.call(PORTS, "WhoAmI", json!({})).unwrap()["moduleId"], "m1");
+        assert!(works(&mut daemon.admin()));
+    }
+    for stranger in &mut strangers {
+        stranger.set_nonblocking(true).unwrap();
+        let answer = stranger.read(&mut [0]);
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+    // nor does it hold up the end
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_daemon_without_descriptors_serves_who_is_connected_and_recovers() {
+    let directory = support::directory();
+    let daemon = support::command(directory.path());
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 64 && exec \"$@\"", "limited"]);
+    limited.arg(daemon.get_program()).args(daemon.get_args());
+    let log = fs::OpenOptions::new().append(true).open(directory.path().join("log")).unwrap();
+    let child = limited.stderr(log).spawn().unwrap();
+    let daemon = Daemon { child, directory };
+    let connect = || UnixStream::connect(daemon.path("admin-varlink"));
+    support::wait_for("the daemon", || connect().ok());
+
+    let mut first = daemon.admin();
+    assert!(works(&mut first));
+    // more than it has descriptors for; those that it can't accept wait in the socket's queue
+    let crowd: Vec<_> = (0..100).map(|_| connect().unwrap()).collect();
+    support::wait_for("the line in the log", || {
+        daemon.log().contains("no connection can be accepted").then_some(())
+    });
+    for _ in 0..50 {
+        assert!(works(&mut first));
+    }
+    drop(crowd);
+    support::wait_for("a connection", || works(&mut daemon.admin()).then_some(()));
+}
+
+#[test]
+fn a_burst_of_callers_is_served() {
+    let daemon = Daemon::start();
+    for round in 0..3 {
+        let mut burst: Vec<_> = (0..60).map(|_| daemon.admin()).collect();
+        for client in &mut burst {
+            client.stream.write_all(&who_am_i()).unwrap();
+        }
+        let answered = burst.iter_mut().filter_map(Client::receive).count();
+        // connections of the round before may still have been counted
+        assert!(answered == 60 || round > 0, "{answered}");
+        drop(burst);
+        support::wait_for("a place", || works(&mut daemon.admin()).then_some(()));
+    }
+}
+
+#[test]
+fn a_client_that_leaves_before_the_answer_harms_nobody() {
+    let daemon = Daemon::start();
+    for n in 0..200 {
+        let mut client = daemon.admin();
+        client.send(&json!({
+            "method": format!("{PORTS}.Allocate"),
+            "parameters": { "ports": 1, "protocol": "tcp", "owner": format!("o{n}") }
+        }));
+    }
+    let mut admin = support::wait_for("a place", || {
+        let mut client = daemon.admin();
+        works(&mut client).then_some(client)
+    });
+    for n in 0..200 {
+        let owner = format!("o{n}");
+        let parameters = json!({ "ports": 1, "protocol": "tcp", "owner": owner });
+        admin.call(PORTS, "Allocate", parameters).unwrap();
+        let list = admin.call(PORTS, "List", json!({ "owner": owner })).unwrap();
+        assert_eq!(list["allocations"].as_array().unwrap().len(), 1);
+    }
+}
