@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -139,22 +139,37 @@ fn judge(fd: &OwnedFd, name: &CStr) -> Result<Endpoint, String> {
     Ok(endpoint)
 }
 
-/// A socket that was bound here, and whose file goes when it is dropped.
+/// A socket that was bound here, and whose file goes when it is dropped, if it is still this one.
 pub struct BoundSocket {
     path: PathBuf,
+    /// The device and the inode of the file; none if it could not be looked at.
+    file: Option<(u64, u64)>,
+}
+
+impl BoundSocket {
+    fn new(path: PathBuf) -> Self {
+        let file = identity(&path);
+        Self { path, file }
+    }
 }
 
 impl Drop for BoundSocket {
     fn drop(&mut self) {
-        // it may have been taken away already, and there is nobody left to tell
-        let _ = fs::remove_file(&self.path);
+        if self.file.is_some() && identity(&self.path) == self.file {
+            // it may be taken away at this moment, and there is nobody left to tell
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Binds a socket. The file has its final mode from the first moment. A socket that nobody
 /// listens on is replaced; whatever else is there stays untouched.
 ///
-/// For the start only, before there are threads: the process's umask is changed for a moment.
+/// For the start only, before anybody makes files: the process's umask is changed for a moment.
 pub fn bind_socket(listen: &Listen) -> Result<(Socket, BoundSocket), ActivationError> {
     let Listen { endpoint, path } = listen;
     let length = path.as_os_str().len();
@@ -164,7 +179,7 @@ pub fn bind_socket(listen: &Listen) -> Result<(Socket, BoundSocket), ActivationE
     clear_the_way(path)?;
     let listener = bind_with_mode(path, socket_mode(endpoint.scope))
         .map_err(|error| ActivationError::Io { path: path.clone(), source: error.into() })?;
-    Ok((Socket { endpoint: *endpoint, listener }, BoundSocket { path: path.clone() }))
+    Ok((Socket { endpoint: *endpoint, listener }, BoundSocket::new(path.clone())))
 }
 
 const fn socket_mode(scope: Scope) -> Mode {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use tokio::net::UnixListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -16,7 +17,7 @@ use crate::config::{self, Config, ConfigError};
 use crate::listener::{Connections, Context, Listener};
 use crate::protocol::jsonrpc::DispatcherError;
 use crate::service::Service;
-use crate::store::{OpenError, Store, StoreError};
+use crate::store::{OpenError, Store};
 
 /// Where the state is, unless the command line or the service manager says otherwise.
 const DEFAULT_STATE_DIRECTORY: &str = "/var/lib/portsd";
@@ -67,9 +68,6 @@ pub enum DaemonError {
     /// The database.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// What is in the database.
-    #[error("{0}")]
-    Store(#[from] StoreError),
     /// The methods.
     #[error(transparent)]
     Methods(#[from] DispatcherError),
@@ -84,30 +82,53 @@ pub enum DaemonError {
 /// Runs the service until it is told to stop, or is idle for long enough.
 pub fn run(options: Options) -> Result<(), DaemonError> {
     let config = config::load(options.config.as_deref())?;
-    // sockets before threads: binding changes the umask for a moment
-    let mut sockets = activation::inherited()?;
-    let store = Store::open(&state_directory(options.state_dir), config.pool.range)?;
-    let mut bound = Vec::new();
-    for listen in &options.listen {
-        let (socket, file) = activation::bind_socket(listen)?;
-        sockets.push(socket);
-        bound.push(file);
-    }
-    if sockets.is_empty() {
-        return Err(DaemonError::NoSockets);
-    }
-    let (allocator, thread) = allocator::start(store, config.pool.clone(), config.limits.queue)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .enable_all()
         .build()?;
+    // before there is anything that a sudden end would leave behind
+    let signals = Signals::catch(&runtime)?;
+    // before the database is touched: a second instance is refused by the sockets of the first
+    let (sockets, bound) = sockets(&options.listen)?;
+    let directory = state_directory(options.state_dir);
+    let store = Store::open(&directory, config.pool.range)?;
+    let (allocator, thread) = allocator::start(store, config.pool.clone(), config.limits.queue)
+        .map_err(|source| OpenError::in_directory(&directory, source))?;
     let idle = options.idle_exit.map(|seconds| Duration::from_secs(seconds.into()));
-    let result = runtime.block_on(serve(sockets, allocator, &config, idle));
+    let result = runtime.block_on(serve(sockets, allocator, &config, signals, idle));
     // look-ups in a user database that does not answer must not hold up the end for long
     runtime.shutdown_timeout(Duration::from_secs(1));
     finish(thread, bound);
     result
+}
+
+/// The signals that end the service.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn catch(runtime: &Runtime) -> std::io::Result<Self> {
+        let _guard = runtime.enter();
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+}
+
+/// The sockets that were inherited and those that are to be bound, with the files of the latter.
+fn sockets(listen: &[Listen]) -> Result<(Vec<Socket>, Vec<BoundSocket>), DaemonError> {
+    let mut sockets = activation::inherited()?;
+    let mut bound = Vec::new();
+    for listen in listen {
+        let (socket, file) = activation::bind_socket(listen)?;
+        sockets.push(socket);
+        bound.push(file);
+    }
+    if sockets.is_empty() { Err(DaemonError::NoSockets) } else { Ok((sockets, bound)) }
 }
 
 fn state_directory(option: Option<PathBuf>) -> PathBuf {
@@ -123,6 +144,7 @@ async fn serve(
     sockets: Vec<Socket>,
     allocator: Allocator,
     config: &Config,
+    mut signals: Signals,
     idle: Option<Duration>,
 ) -> Result<(), DaemonError> {
     let limits = &config.limits;
@@ -133,8 +155,6 @@ async fn serve(
         tasks: TaskTracker::new(),
         stopping: CancellationToken::new(),
     };
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
     let accepting = TaskTracker::new();
     for Socket { endpoint, listener } in sockets {
         let socket = UnixListener::from_std(listener)?;
@@ -143,8 +163,8 @@ async fn serve(
     let watchdog = tokio::spawn(watchdog::run(allocator.clone()));
     notify("READY");
     let result = tokio::select! {
-        _ = terminate.recv() => Ok("told to stop"),
-        _ = interrupt.recv() => Ok("interrupted"),
+        _ = signals.terminate.recv() => Ok("told to stop"),
+        _ = signals.interrupt.recv() => Ok("interrupted"),
         () = idleness(&context.connections, idle) => Ok("idle"),
         () = allocator.closed() => Err(DaemonError::AllocatorStopped),
     };

@@ -52,6 +52,10 @@ pub enum StoreError {
     Thread(String),
 }
 
+/// What SQLite says besides that the disk is full when there is no space: the index of the
+/// write-ahead log can't grow.
+const SPACE: [i32; 1] = [rusqlite::ffi::SQLITE_IOERR_SHMSIZE];
+
 impl StoreError {
     /// What a client may know of it.
     #[must_use]
@@ -68,6 +72,9 @@ impl StoreError {
             Self::Thread(_) => return StorageReason::Other,
             Self::Sqlite(error) => error,
         };
+        if error.sqlite_error().is_some_and(|cause| SPACE.contains(&cause.extended_code)) {
+            return StorageReason::DiskFull;
+        }
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => StorageReason::DiskFull,
             Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {

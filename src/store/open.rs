@@ -1,8 +1,8 @@
 //! How a database file is found, judged and opened.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -42,12 +42,22 @@ pub enum OpenError {
     },
     /// The file exists and is empty.
     #[error(
-        "{path} is empty. portsd does not start over a database that was lost; restore a backup, \
-         or remove the file to begin with an empty pool", path = path.display()
+        "{path} is empty. portsd does not start over a database that was lost: {RESTORE}, or \
+         remove it and the like-named files beside it to begin with an empty pool",
+        path = path.display()
     )]
     Empty {
         /// The file.
         path: PathBuf,
+    },
+    /// The file does not exist, but the log of its last changes does.
+    #[error(
+        "{log} is there without its database. portsd does not start over a database that was lost: \
+         {RESTORE}, or remove the log to begin with an empty pool", log = log.display()
+    )]
+    Lost {
+        /// The log.
+        log: PathBuf,
     },
     /// The file is not portsd's.
     #[error("{path} is not a portsd database; it is left untouched", path = path.display())]
@@ -58,7 +68,7 @@ pub enum OpenError {
     /// A later version of portsd has written the file.
     #[error(
         "{path} has schema version {found}; this portsd knows versions up to {known}. Start the \
-         newer portsd, or restore a backup that this one made", path = path.display()
+         newer portsd, or {RESTORE}", path = path.display()
     )]
     Newer {
         /// The file.
@@ -70,8 +80,7 @@ pub enum OpenError {
     },
     /// The file is damaged.
     #[error(
-        "{path} is damaged ({finding}). It is left untouched; restore a backup",
-        path = path.display()
+        "{path} is damaged ({finding}). It is left untouched: {RESTORE}", path = path.display()
     )]
     Corrupt {
         /// The file.
@@ -89,7 +98,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// SQLite can't open it or write to it.
-    #[error("{path}: {source}", path = path.display())]
+    #[error("{path}: {source}. {advice}", path = path.display(), advice = advice(source))]
     Store {
         /// The file.
         path: PathBuf,
@@ -98,17 +107,40 @@ pub enum OpenError {
     },
 }
 
+/// A log of another database must not be mixed into one that is put in its place.
+const RESTORE: &str = "restore a backup, without any -wal or -shm file beside it";
+
+/// What an administrator can do about a failure.
+fn advice(error: &StoreError) -> &'static str {
+    match error.reason() {
+        StorageReason::DiskFull => "The disk or a quota is full: make some space",
+        StorageReason::ReadOnly => {
+            "It can't be written: the file system is read-only, or the owner or mode of the file \
+             or its directory is wrong"
+        }
+        StorageReason::Busy => "Another process keeps it locked: end that process",
+        StorageReason::Corrupt => "Mend the rows with sqlite3, or restore a backup",
+        StorageReason::Other => "The state directory has to be on a local disk that works",
+    }
+}
+
+impl OpenError {
+    /// A failure of the database in `directory`.
+    #[must_use]
+    pub fn in_directory(directory: &Path, source: StoreError) -> Self {
+        Self::Store { path: directory.join(FILE_NAME), source }
+    }
+}
+
 impl Store {
     /// Opens the database of a state directory, making the directory and the file where they are
     /// absent, and brings it to the current schema. `pool` is what the triggers then enforce.
     pub fn open(directory: &Path, pool: PortRange) -> Result<Self, OpenError> {
         let path = directory.join(FILE_NAME);
         if !exists(directory)? {
-            fs::DirBuilder::new()
-                .mode(DIRECTORY_MODE)
-                .create(directory)
-                .map_err(|source| OpenError::Io { path: directory.to_owned(), source })?;
+            make_directory(directory)?;
         }
+        remove_unfinished(directory)?;
         if exists(&path)? {
             judge(&path)?;
         } else {
@@ -127,6 +159,31 @@ impl Store {
 
 fn exists(path: &Path) -> Result<bool, OpenError> {
     path.try_exists().map_err(|source| OpenError::Io { path: path.to_owned(), source })
+}
+
+fn make_directory(directory: &Path) -> Result<(), OpenError> {
+    fs::create_dir(directory)
+        .and_then(|()| set_mode(directory, DIRECTORY_MODE))
+        .map_err(|source| OpenError::Io { path: directory.to_owned(), source })
+}
+
+/// Sets the mode of what was just made, whatever the umask says.
+fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+/// Takes away what a start that was cut short has left.
+fn remove_unfinished(directory: &Path) -> Result<(), OpenError> {
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let path = directory.join(format!("{NEW_FILE_NAME}{suffix}"));
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(OpenError::Io { path, source });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Refuses what is not a sound database of this program or an older one, without writing a byte.
@@ -189,17 +246,15 @@ fn judgement(path: &Path, error: rusqlite::Error) -> OpenError {
 }
 
 /// Makes a complete database under another name and only then gives it its own, so that a start
-/// that is cut short leaves no half of one. A left-over of such a start is taken away.
+/// that is cut short leaves no half of one.
 fn create(directory: &Path, path: &Path) -> Result<(), OpenError> {
     let new = directory.join(NEW_FILE_NAME);
     let io = |source| OpenError::Io { path: new.clone(), source };
-    for suffix in ["", "-wal", "-shm", "-journal"] {
-        match fs::remove_file(directory.join(format!("{NEW_FILE_NAME}{suffix}"))) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io(error)),
-            _ => {}
-        }
+    let log = directory.join(format!("{FILE_NAME}-wal"));
+    if exists(&log)? {
+        return Err(OpenError::Lost { log });
     }
-    OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&new).map_err(io)?;
+    File::create_new(&new).and_then(|_| set_mode(&new, FILE_MODE)).map_err(io)?;
     let fail =
         |error: rusqlite::Error| OpenError::Store { path: new.clone(), source: error.into() };
     let mut connection = connect(&new)?;

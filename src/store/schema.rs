@@ -60,9 +60,9 @@ pub(super) const MIGRATIONS: &[&str] = &[
         AND NOT EXISTS (SELECT 1 FROM pool WHERE start <= NEW.start AND NEW."end" <= "end")
     BEGIN SELECT RAISE(ABORT, 'the range is outside the pool'); END;
 
-    CREATE TRIGGER allocations_update_pool BEFORE UPDATE OF start, "end" ON allocations
+    CREATE TRIGGER allocations_update_pool BEFORE UPDATE OF start, "end", claimed ON allocations
     WHEN NOT NEW.claimed
-        AND (NEW.start < OLD.start OR NEW."end" > OLD."end")
+        AND (OLD.claimed OR NEW.start < OLD.start OR NEW."end" > OLD."end")
         AND NOT EXISTS (SELECT 1 FROM pool WHERE start <= NEW.start AND NEW."end" <= "end")
     BEGIN SELECT RAISE(ABORT, 'the range is outside the pool'); END;
 

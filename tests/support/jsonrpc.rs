@@ -1,6 +1,6 @@
 //! JSON-RPC over HTTP/1.1, byte by byte.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -54,7 +54,8 @@ impl Client {
             match self.stream.read(&mut byte) {
                 Ok(0) => return None,
                 Ok(_) => head.push(byte[0]),
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => panic!("{error}"),
             }
         }

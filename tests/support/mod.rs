@@ -88,9 +88,13 @@ impl Daemon {
     }
 
     fn wait_until_ready(&self) {
-        // bound last, so that all of them are there
-        let last = self.path("admin-jsonrpc");
-        wait_for("the daemon", || UnixStream::connect(&last).ok());
+        let path = self.path("admin-varlink");
+        wait_for("the daemon", || {
+            // a connection may wait before there is anybody to answer
+            let mut client = varlink::Client::new(UnixStream::connect(&path).ok()?);
+            client.send(&json!({ "method": format!("{PORTS}.WhoAmI") }));
+            client.receive()
+        });
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -390,7 +390,10 @@ impl Model {
         keep_existing: bool,
         demand: Option<u16>,
     ) -> Option<(u16, u16)> {
-        let own: Vec<Held> = self.held.iter().filter(|one| one.owner == owner).cloned().collect();
+        let mut own: Vec<Held> =
+            self.held.iter().filter(|one| one.owner == owner).cloned().collect();
+        // of several that serve, the lowest
+        own.sort_by_key(|one| one.start);
         let unnamed: Vec<Held> = own.iter().filter(|one| !one.is_claim).cloned().collect();
         let before: u16 = unnamed.iter().map(|one| one.end - one.start + 1).sum();
         let after = if keep_existing { before + count } else { count };
@@ -417,9 +420,7 @@ impl Model {
     /// The start of the replaced range that keeps most ports in place.
     fn best_in_place(&self, replaced: &[Held], count: u16) -> Option<u16> {
         let mut best: Option<(usize, u16)> = None;
-        let mut sorted = replaced.to_vec();
-        sorted.sort_by_key(|one| one.start);
-        for one in sorted {
+        for one in replaced {
             let shrinks = one.end - one.start + 1 > count;
             if !shrinks && !self.all_free(one.start, count, replaced) {
                 continue;
@@ -435,9 +436,9 @@ impl Model {
     }
 
     fn behind(&self, own: &[Held], keep_existing: bool, count: u16) -> Option<u16> {
-        let mut ends: Vec<u16> = own.iter().map(|one| one.end + 1).collect();
-        ends.sort_unstable();
-        ends.into_iter().find(|start| keep_existing && self.all_free(*start, count, &[]))
+        own.iter()
+            .map(|one| one.end + 1)
+            .find(|start| keep_existing && self.all_free(*start, count, &[]))
     }
 }
 
