@@ -28,7 +28,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a stopping service still looks for messages that have arrived but were not yet read.
 pub const LAST_LOOK: Duration = Duration::from_millis(100);
 
-/// How long a stopping service still waits for the user database.
+/// How long a caller's name may take to be found. Whoever has none by then is hung up on.
+const LOOK_UP_MAX: Duration = Duration::from_secs(60);
+
+/// The same once the service stops.
 const LAST_LOOK_UP: Duration = Duration::from_secs(1);
 
 /// What is spoken on a socket.
@@ -177,10 +180,11 @@ impl Listener {
     }
 }
 
-/// Returns when a stopping service has waited long enough for somebody whose name is not known.
+/// Returns when the user database has had time enough.
 async fn give_up(stopping: &CancellationToken) {
-    stopping.cancelled().await;
-    tokio::time::sleep(LAST_LOOK_UP).await;
+    if tokio::time::timeout(LOOK_UP_MAX, stopping.cancelled()).await.is_ok() {
+        tokio::time::sleep(LAST_LOOK_UP).await;
+    }
 }
 
 async fn serve(
@@ -191,8 +195,7 @@ async fn serve(
 ) -> io::Result<()> {
     let credentials = Credentials::of(&stream)?;
     let (uid, pid) = (credentials.uid(), credentials.pid());
-    let full = |full| io::Error::other(format!("no place for a connection of {uid}: {full:?}"));
-    let mut place = context.connections.enter(scope, uid).map_err(full)?;
+    let mut place = context.connections.enter(scope, uid)?;
     // the user database may take its time; nobody else waits for it
     let identified = tokio::task::spawn_blocking(move || peer::identify(&credentials, scope));
     let identified = tokio::select! {
@@ -200,7 +203,7 @@ async fn serve(
         identified = identified => identified?,
         () = give_up(&context.stopping) => return Err(io::ErrorKind::TimedOut.into()),
     };
-    place.count_for(identified.accountable).map_err(full)?;
+    place.count_for(identified.accountable)?;
     let peer = Peer { uid, pid, identity: identified.identity };
     let (stream, received) = TimedStream::new(stream, context.limits.clone());
     let connection = Connection { stream, received, peer };

@@ -4,12 +4,14 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{ADMIN, Daemon, PORTS, Refusal, both_wires, varlink};
+use support::{ADMIN, Client, Daemon, PORTS, Refusal, both_wires, varlink};
 
 type Row = (String, String, u16, u16);
 
@@ -37,6 +39,27 @@ impl Numbers {
     }
 }
 
+/// portsctl as a client: allocates on behalf of a module, one process for each call.
+struct CommandLine(PathBuf);
+
+impl Client for CommandLine {
+    fn call(&mut self, _: &str, _: &str, parameters: Value) -> Result<Value, Refusal> {
+        let output = Command::new(env!("CARGO_BIN_EXE_portsctl"))
+            .arg("--socket")
+            .arg(&self.0)
+            .args(["--json", "allocate", &parameters["ports"].to_string()])
+            .args([parameters["protocol"].as_str().unwrap(), "--keep-existing", "--on-behalf-of"])
+            .arg(parameters["onBehalfOf"].as_str().unwrap())
+            .output()
+            .unwrap();
+        match output.status.code() {
+            Some(0) => Ok(serde_json::from_slice(&output.stdout).unwrap()),
+            Some(4) => Err(Refusal::new("DemandExceeded", json!({}))),
+            other => panic!("{other:?}: {}", String::from_utf8_lossy(&output.stderr)),
+        }
+    }
+}
+
 #[test]
 fn sixty_four_clients_of_sixteen_modules_at_once() {
     const DEMAND: u16 = 120;
@@ -51,7 +74,12 @@ fn sixty_four_clients_of_sixteen_modules_at_once() {
                 let daemon = &daemon;
                 scope.spawn(move || {
                     let [varlink, jsonrpc] = both_wires(daemon, true, None);
-                    let mut client = if n % 2 == 0 { varlink } else { jsonrpc };
+                    let command_line = Box::new(CommandLine(daemon.path("admin-varlink")));
+                    let mut client = match n % 3 {
+                        0 => varlink,
+                        1 => jsonrpc,
+                        _ => command_line,
+                    };
                     let module = format!("m{}", n % 16);
                     let mut numbers = Numbers(n);
                     let mut granted = Vec::new();

@@ -41,11 +41,7 @@ fn root_a_user_database_that_does_not_answer_holds_up_nobody_else() {
         return;
     }
     let directory = support::directory();
-    let (source, library) = (directory.path().join("slow.c"), directory.path().join("slow.so"));
-    fs::write(&source, SLOW_USER_DATABASE).unwrap();
-    let compiled =
-        Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
-    assert!(compiled.unwrap().success());
+    let library = support::preloaded(directory.path(), SLOW_USER_DATABASE);
     let child = support::command(directory.path()).env("LD_PRELOAD", &library).spawn().unwrap();
     let mut daemon = Daemon { child, directory };
     support::wait_for("the daemon", || UnixStream::connect(daemon.path("admin-jsonrpc")).ok());
@@ -115,7 +111,7 @@ fn a_burst_of_callers_is_served() {
 
 #[test]
 fn a_client_that_leaves_before_the_answer_harms_nobody() {
-    let daemon = Daemon::start();
+    let daemon = Daemon::with_config("[limits]\nconnections_per_uid = 512\n");
     for n in 0..200 {
         let mut client = daemon.admin();
         client.send(&json!({
@@ -134,4 +130,50 @@ fn a_client_that_leaves_before_the_answer_harms_nobody() {
         let list = admin.call(PORTS, "List", json!({ "owner": owner })).unwrap();
         assert_eq!(list["allocations"].as_array().unwrap().len(), 1);
     }
+}
+
+/// The daemon's memory that is in use, in KiB.
+fn resident(daemon: &Daemon) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_is_too_large_is_refused_before_it_is_held() {
+    let daemon = Daemon::start();
+    let chunk = vec![b'['; 1024 * 1024];
+    let head = b"POST / HTTP/1.1\r\nContent-Type: application/json\r\n\
+                 Transfer-Encoding: chunked\r\n\r\n6400000\r\n";
+    for name in ["varlink", "jsonrpc"] {
+        let mut streams: Vec<_> =
+            (0..20).map(|_| UnixStream::connect(daemon.path(name)).unwrap()).collect();
+        for stream in &mut streams {
+            stream.set_write_timeout(Some(support::PATIENCE)).unwrap();
+            if name == "jsonrpc" {
+                stream.write_all(head).unwrap();
+            }
+            // a hundred of these would be a message of 100 MiB; the daemon hangs up long before
+            let written = (0..100).take_while(|_| stream.write_all(&chunk).is_ok()).count();
+            assert!(written < 100, "{name} took everything");
+        }
+        assert!(resident(&daemon) < 100 * 1024, "{} KiB", resident(&daemon));
+    }
+    assert!(works(&mut daemon.admin()));
+}
+
+#[test]
+fn bad_messages_leave_nothing_behind() {
+    let daemon = Daemon::start();
+    let mut client = daemon.admin();
+    let mut send = |count: usize| {
+        for _ in 0..count {
+            client.send_raw(br#"{"method":"org.nethserver.Ports.List","parameters":{"x":[1,{}]}}"#);
+            assert!(client.receive().unwrap()["error"].is_string());
+        }
+        resident(&daemon)
+    };
+    let before = send(5_000);
+    let after = send(50_000);
+    assert!(after < before + 8 * 1024, "{before} KiB became {after} KiB");
 }

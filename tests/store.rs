@@ -1031,3 +1031,38 @@ fn the_state_directory_is_the_one_that_was_named() {
     wait_for("the database", || managed.join("ports.sqlite").exists().then_some(()));
     daemon.kill();
 }
+
+/// A file system without locks, as some network file systems are.
+const NO_LOCKS: &str = r"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+static int either(const char *name, int fd, int command, void *argument) {
+    if (command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK) {
+        errno = ENOLCK;
+        return -1;
+    }
+    return ((int (*)(int, int, ...)) dlsym(RTLD_NEXT, name))(fd, command, argument);
+}
+#define STAND_IN(name) int name(int fd, int command, ...) { \
+    va_list list; va_start(list, command); void *argument = va_arg(list, void *); va_end(list); \
+    return either(#name, fd, command, argument); }
+#undef fcntl
+#undef fcntl64
+STAND_IN(fcntl)
+STAND_IN(fcntl64)
+";
+
+#[test]
+fn a_file_system_without_locks_is_refused_by_name() {
+    let directory = directory();
+    let library = support::preloaded(directory.path(), NO_LOCKS);
+    let said = refused_start(command(directory.path()).env("LD_PRELOAD", &library));
+    assert!(said.contains("ports.sqlite"), "{said}");
+    assert!(said.contains("local disk"), "{said}");
+    // nothing of it stays in the way
+    let daemon = Daemon::start_in(directory);
+    assert_eq!(list(&mut daemon.admin()), []);
+}

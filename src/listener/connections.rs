@@ -1,6 +1,7 @@
 //! How many connections there are, and whose.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
@@ -23,6 +24,8 @@ struct Counts {
     module: usize,
     admin: usize,
     by_uid: HashMap<(Scope, UserId), usize>,
+    /// Whether the journal knows that places ran out; so until some are free again.
+    is_told: bool,
 }
 
 impl Counts {
@@ -31,6 +34,14 @@ impl Counts {
             Scope::Module => &mut self.module,
             Scope::Admin => &mut self.admin,
         }
+    }
+
+    /// Tells the journal, once until a connection ends: a crowd must not fill it.
+    fn tell(&mut self, full: Full) -> Full {
+        if !std::mem::replace(&mut self.is_told, true) {
+            tracing::warn!("connections are refused: {full}");
+        }
+        full
     }
 }
 
@@ -42,12 +53,20 @@ pub struct Place {
 }
 
 /// There is no place left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     /// Too many connections in all.
+    #[error("too many connections")]
     Total,
     /// Too many connections of that user.
+    #[error("too many connections of the user id {0}")]
     User(UserId),
+}
+
+impl From<Full> for io::Error {
+    fn from(full: Full) -> Self {
+        Self::other(full)
+    }
 }
 
 impl Connections {
@@ -67,7 +86,7 @@ impl Connections {
     pub fn enter(&self, scope: Scope, uid: UserId) -> Result<Place, Full> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if *counts.of(scope) >= self.max {
-            return Err(Full::Total);
+            return Err(counts.tell(Full::Total));
         }
         self.count_user(&mut counts, scope, uid)?;
         *counts.of(scope) += 1;
@@ -78,7 +97,7 @@ impl Connections {
     fn count_user(&self, counts: &mut Counts, scope: Scope, uid: UserId) -> Result<(), Full> {
         let count = counts.by_uid.entry((scope, uid)).or_insert(0);
         if *count >= self.max_per_uid {
-            return Err(Full::User(uid));
+            return Err(counts.tell(Full::User(uid)));
         }
         *count += 1;
         Ok(())
@@ -111,6 +130,7 @@ impl Drop for Place {
             }
         }
         *counts.of(self.scope) -= 1;
+        counts.is_told = false;
         self.connections.total.send_replace(counts.module + counts.admin);
     }
 }

@@ -118,7 +118,10 @@ fn advice(error: &StoreError) -> &'static str {
             "It can't be written: the file system is read-only, or the owner or mode of the file \
              or its directory is wrong"
         }
-        StorageReason::Busy => "Another process keeps it locked: end that process",
+        StorageReason::Busy => {
+            "Another process keeps it locked, or the file system knows no locks: the state \
+             directory has to be on a local disk"
+        }
         StorageReason::Corrupt => "Mend the rows with sqlite3, or restore a backup",
         StorageReason::Other => "The state directory has to be on a local disk that works",
     }

@@ -68,6 +68,16 @@ pub fn command(directory: &Path) -> Command {
     command
 }
 
+/// Compiles functions that stand before the C library's in a program that loads them first.
+pub fn preloaded(directory: &Path, source: &str) -> PathBuf {
+    let (text, library) = (directory.join("preloaded.c"), directory.join("preloaded.so"));
+    fs::write(&text, source).unwrap();
+    let compiled =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &text]).status();
+    assert!(compiled.unwrap().success());
+    library
+}
+
 impl Daemon {
     pub fn start() -> Self {
         Self::start_in(directory())

@@ -275,6 +275,18 @@ fn ranges_outside_the_pool_do_not_count_against_it() {
 }
 
 #[test]
+fn coming_and_going_wears_nothing_out() {
+    let mut pool = pool(100, 119, &[]);
+    allocate(&mut pool, "low", 5, false).unwrap();
+    pool.insert(allocation(&owner("high"), Protocol::Tcp, range(115, 119))).unwrap();
+    for _ in 0..30_000 {
+        assert_eq!(allocate(&mut pool, "a", 1, false), Ok(range(105, 105)));
+        free(&mut pool, "a");
+    }
+    assert_eq!(pool.list(None, None).len(), 2);
+}
+
+#[test]
 fn counts_that_pass_the_last_port_number_are_refused() {
     let mut pool = pool(65530, 65535, &[]);
     assert_eq!(allocate(&mut pool, "a", 6, false), Ok(range(65530, 65535)));
