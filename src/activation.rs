@@ -46,23 +46,36 @@ impl FromStr for Listen {
     }
 }
 
+/// The path is too long for a socket.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{path}: the path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes, this one has \
+     {length}", path = path.display()
+)]
+pub struct PathTooLong {
+    path: PathBuf,
+    /// In bytes.
+    length: usize,
+}
+
+/// Whether a socket can have that path. The system would only say that an argument is invalid.
+pub fn check_length(path: &Path) -> Result<(), PathTooLong> {
+    let length = path.as_os_str().len();
+    if length > SOCKET_PATH_BYTES_MAX {
+        return Err(PathTooLong { path: path.to_owned(), length });
+    }
+    Ok(())
+}
+
 /// Why a socket can't be had.
 #[derive(Debug, thiserror::Error)]
 pub enum ActivationError {
     /// The service manager's sockets can't be taken over.
     #[error("inherited sockets: {0}")]
     Inherited(String),
-    /// The path is too long for a socket.
-    #[error(
-        "{path}: the path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes, this one has \
-         {length}", path = path.display()
-    )]
-    PathTooLong {
-        /// The path.
-        path: PathBuf,
-        /// Its length in bytes.
-        length: usize,
-    },
+    /// The path is too long.
+    #[error(transparent)]
+    PathTooLong(#[from] PathTooLong),
     /// Somebody listens there.
     #[error("{path}: another process listens on this socket", path = path.display())]
     Live {
@@ -172,10 +185,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 /// For the start only, before anybody makes files: the process's umask is changed for a moment.
 pub fn bind_socket(listen: &Listen) -> Result<(Socket, BoundSocket), ActivationError> {
     let Listen { endpoint, path } = listen;
-    let length = path.as_os_str().len();
-    if length > SOCKET_PATH_BYTES_MAX {
-        return Err(ActivationError::PathTooLong { path: path.clone(), length });
-    }
+    check_length(path)?;
     clear_the_way(path)?;
     let listener = bind_with_mode(path, socket_mode(endpoint.scope))
         .map_err(|error| ActivationError::Io { path: path.clone(), source: error.into() })?;

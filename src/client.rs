@@ -19,7 +19,7 @@ use zlink::connection::ReadConnection;
 use zlink::connection::socket::{Socket, WriteHalf};
 use zlink::tokio::unix::{Connection, Stream};
 
-use crate::activation::SOCKET_PATH_BYTES_MAX;
+use crate::activation::{PathTooLong, check_length};
 
 /// How long a client takes, from the attempt to connect to the last answer. A call waits 10 s at
 /// most for a database that is locked, and starting the service comes before that.
@@ -43,16 +43,8 @@ pub struct ErrorReply {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The path can't be that of a socket.
-    #[error(
-        "{path}: the path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes, this one has \
-         {length}", path = path.display()
-    )]
-    PathTooLong {
-        /// The path.
-        path: PathBuf,
-        /// Its length in bytes.
-        length: usize,
-    },
+    #[error(transparent)]
+    PathTooLong(#[from] PathTooLong),
     /// There is nothing at the path.
     #[error("{path}: there is no such socket", path = path.display())]
     NoSocket {
@@ -114,10 +106,7 @@ impl Client {
     }
 
     fn connect_within(path: &Path, timeout: Duration) -> Result<Self, ClientError> {
-        let length = path.as_os_str().len();
-        if length > SOCKET_PATH_BYTES_MAX {
-            return Err(ClientError::PathTooLong { path: path.to_owned(), length });
-        }
+        check_length(path)?;
         let failed = |error| explain(path, error);
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -377,7 +366,7 @@ mod tests {
         assert!(matches!(fails(&path("file")), ClientError::NotASocket { .. }));
         assert!(matches!(fails(directory.path()), ClientError::NotASocket { .. }));
         let long = PathBuf::from("x".repeat(108));
-        assert!(matches!(fails(&long), ClientError::PathTooLong { length: 108, .. }));
+        assert!(matches!(fails(&long), ClientError::PathTooLong(_)));
         let longest = PathBuf::from("x".repeat(107));
         assert!(matches!(fails(&longest), ClientError::NoSocket { .. }));
     }

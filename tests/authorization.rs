@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{ADMIN, Daemon, M1, M2, M5, PORTS, Refusal, both_wires};
+use support::{ADMIN, Daemon, M1, M2, M5, PORTS, Refusal, both_wires, is_root};
 
 const NOBODY: u32 = 65534;
 
@@ -52,14 +52,6 @@ fn check(cell: &Cell, result: &Result<Value, Refusal>, admin: bool) -> bool {
                     || refused("MethodNotFound", json!({})))
         }
     }
-}
-
-fn is_root() -> bool {
-    let is_root = nix::unistd::Uid::effective().is_root();
-    if !is_root {
-        eprintln!("left out: needs root to become other users");
-    }
-    is_root
 }
 
 fn daemon() -> Daemon {

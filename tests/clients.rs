@@ -25,8 +25,7 @@ fn has(program: &str) -> bool {
 
 #[test]
 fn root_curl_as_a_module_uses_it() {
-    if !nix::unistd::Uid::effective().is_root() {
-        eprintln!("left out: needs root to become another user");
+    if !support::is_root() {
         return;
     }
     let daemon = Daemon::start();

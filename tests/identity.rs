@@ -13,7 +13,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use serde_json::{Value, json};
 use support::varlink::Client;
-use support::{ADMIN, Daemon, M1, M2, M5, PORTS, both_wires, connect_as};
+use support::{ADMIN, Daemon, M1, M2, M5, PORTS, both_wires, connect_as, is_root};
 
 /// Tests of one process share its user database: most look at it, some change it.
 static USERS: RwLock<()> = RwLock::new(());
@@ -26,14 +26,6 @@ fn users() -> Option<RwLockReadGuard<'static, ()>> {
 /// Holds the user database to change it, or says that the test is left out.
 fn users_to_change() -> Option<RwLockWriteGuard<'static, ()>> {
     is_root().then(|| USERS.write().unwrap_or_else(PoisonError::into_inner))
-}
-
-fn is_root() -> bool {
-    let is_root = nix::unistd::Uid::effective().is_root();
-    if !is_root {
-        eprintln!("left out: needs root to become other users");
-    }
-    is_root
 }
 
 fn daemon() -> Daemon {

@@ -728,19 +728,6 @@ fn calls_that_wait_for_a_lock_see_what_its_holder_has_written() {
         assert_eq!(given, wanted, "round {round}");
     }
 }
-
-/// Whether a test that needs root can run.
-fn is_root() -> bool {
-    let is_root = nix::unistd::geteuid().is_root();
-    if is_root {
-        // without the runner's own mount namespace the whole machine would see the mounts
-        assert!(std::env::var_os("PORTSD_TEST_ETC").is_some(), "start it with tests/runner");
-    } else {
-        eprintln!("left out: needs root");
-    }
-    is_root
-}
-
 /// Something mounted, until it is dropped.
 struct Mounted(PathBuf);
 

@@ -48,7 +48,7 @@ impl Failure {
             Self::Usage(_) => USAGE,
             Self::Input(_) | Self::Output(_) => OTHER,
             Self::Client(error) => match error {
-                ClientError::PathTooLong { .. }
+                ClientError::PathTooLong(_)
                 | ClientError::NoSocket { .. }
                 | ClientError::NotASocket { .. }
                 | ClientError::Dead { .. }
@@ -80,7 +80,7 @@ fn client_message(error: &ClientError) -> String {
                               shows what is held";
     let advice = match error {
         ClientError::Refused(reply) => return refusal(reply),
-        ClientError::PathTooLong { .. } => "give a shorter --socket or $PORTSD_SOCKET".to_owned(),
+        ClientError::PathTooLong(_) => "give a shorter --socket or $PORTSD_SOCKET".to_owned(),
         ClientError::NoSocket { path } => socket::missing(path),
         ClientError::NotASocket { .. } => "check --socket and $PORTSD_SOCKET".to_owned(),
         ClientError::Dead { path } => socket::dead(path),

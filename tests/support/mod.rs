@@ -37,6 +37,19 @@ pub fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Whether this is root in the private mount namespace that `tests/runner` makes; says so where it
+/// is not, for tests that become other users or mount something.
+pub fn is_root() -> bool {
+    let is_root = nix::unistd::Uid::effective().is_root();
+    if is_root {
+        // without it, the whole machine would see what is mounted and who is added
+        assert!(std::env::var_os("PORTSD_TEST_ETC").is_some(), "start it with tests/runner");
+    } else {
+        eprintln!("left out: needs root");
+    }
+    is_root
+}
+
 /// A daemon that binds all four of its sockets in a temporary directory.
 pub struct Daemon {
     pub child: Child,
