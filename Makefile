@@ -21,9 +21,7 @@ PYTHON := target/python
 PYTHON_PACKAGES := varlink==31.0.0
 
 # An ordinary user can't run the tests that become other users; their names begin with root_.
-ifeq ($(shell id -u),0)
-  TESTS_LEFT_OUT :=
-else
+ifneq ($(shell id -u),0)
   TESTS_LEFT_OUT := --skip root_
 endif
 
@@ -45,8 +43,10 @@ test: $(PYTHON) ## run the tests; those that need root only as root
 	$(need) $(BUILD_PACKAGES) $(TEST_PACKAGES)
 	PORTSD_TEST_PYTHON='$(CURDIR)/$(PYTHON)/bin/python3' \
 	  $(CARGO) test --locked --no-fail-fast -- $(TESTS_LEFT_OUT)
-	$(if $(TESTS_LEFT_OUT),@echo 'left out, since they need root:'; \
-	  grep -rhoE 'fn root_[a-z0-9_]+' tests | sed 's/^fn /  /')
+ifdef TESTS_LEFT_OUT
+	@echo 'left out, since they need root:'
+	@grep -rhoE 'fn root_[a-z0-9_]+' tests | sed 's/^fn /  /'
+endif
 
 $(PYTHON):
 	$(need) $(TEST_PACKAGES)
