@@ -18,6 +18,8 @@ pub const DEFAULT_PATH: &str = "/etc/portsd/portsd.toml";
 pub struct Config {
     /// The ports that are handed out.
     pub pool: PoolConfig,
+    /// What is remembered of the past.
+    pub history: HistoryConfig,
     /// Bounds on what clients can make the service hold.
     pub limits: Limits,
 }
@@ -29,6 +31,10 @@ pub struct PoolConfig {
     pub range: PortRange,
     /// Ports inside the pool that are never given.
     pub exclude: Vec<PortRange>,
+    /// For so long, ports that were freed go to others only when nothing else fits. Zero: no time.
+    pub quarantine: Duration,
+    /// Whether ports that some process has bound are left out.
+    pub skip_bound: bool,
 }
 
 /// The first port of the pool unless configured otherwise.
@@ -36,10 +42,31 @@ pub const POOL_START: u16 = 20000;
 /// The last port of the pool unless configured otherwise.
 pub const POOL_END: u16 = 45000;
 
+/// How long freed ports are kept from others unless configured otherwise.
+const QUARANTINE: Duration = Duration::from_secs(10 * 60);
+/// How long the history is kept unless configured otherwise.
+const HISTORY_KEEP: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+
+/// `[history]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HistoryConfig {
+    /// How long an event is kept. Zero: not at all, and with it goes what portsd knows of ports
+    /// that were freed before its last start.
+    #[serde(deserialize_with = "duration")]
+    pub keep: Duration,
+}
+
+impl Default for HistoryConfig {
+    fn default() -> Self {
+        Self { keep: HISTORY_KEEP }
+    }
+}
+
 impl Default for PoolConfig {
     fn default() -> Self {
         let range = PortRange::new(POOL_START, POOL_END).expect("the two constants are in order");
-        Self { range, exclude: Vec::new() }
+        Self { range, exclude: Vec::new(), quarantine: QUARANTINE, skip_bound: true }
     }
 }
 
@@ -153,16 +180,32 @@ struct File {
     #[serde(default)]
     registry: RegistrySection,
     #[serde(default)]
+    history: HistoryConfig,
+    #[serde(default)]
     limits: Limits,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct PoolSection {
-    start: Option<u16>,
-    end: Option<u16>,
-    #[serde(default)]
+    start: u16,
+    end: u16,
     exclude: Vec<String>,
+    #[serde(deserialize_with = "duration")]
+    quarantine: Duration,
+    skip_bound: bool,
+}
+
+impl Default for PoolSection {
+    fn default() -> Self {
+        Self {
+            start: POOL_START,
+            end: POOL_END,
+            exclude: Vec::new(),
+            quarantine: QUARANTINE,
+            skip_bound: true,
+        }
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -182,25 +225,24 @@ enum RegistrySource {
 /// What `text` configures. The error is a message for people that names the key.
 pub fn parse(text: &str) -> Result<Config, String> {
     // there is one source so far; a file that asks for another one is refused
-    let File { pool, registry: RegistrySection { source: RegistrySource::Local }, limits } =
+    let File { pool, registry: RegistrySection { source: RegistrySource::Local }, history, limits } =
         toml::from_str(text).map_err(|error| error.to_string())?;
     limits.check()?;
-    Ok(Config { pool: pool.try_into()?, limits })
+    Ok(Config { pool: pool.try_into()?, history, limits })
 }
 
 impl TryFrom<PoolSection> for PoolConfig {
     type Error = String;
 
     fn try_from(section: PoolSection) -> Result<Self, String> {
-        let (start, end) = (section.start.unwrap_or(POOL_START), section.end.unwrap_or(POOL_END));
+        let PoolSection { start, end, exclude, quarantine, skip_bound } = section;
         let range = PortRange::new(start, end)
             .map_err(|_| format!("pool.start {start} and pool.end {end} are not a port range"))?;
-        let exclude = section
-            .exclude
+        let exclude = exclude
             .iter()
             .map(|text| text.parse().map_err(|error| format!("pool.exclude: {error}")))
             .collect::<Result<_, _>>()?;
-        Ok(Self { range, exclude })
+        Ok(Self { range, exclude, quarantine, skip_bound })
     }
 }
 
@@ -237,11 +279,14 @@ mod tests {
     fn values_are_taken() {
         let config = parse(
             "[pool]\nstart = 30000\nend = 30099\nexclude = [\"30010-30019\", \"30050\"]\n\
+             quarantine = 0\nskip_bound = false\n[history]\nkeep = \"1d\"\n\
              [limits]\nbatch = 8\nunread_reply = \"2m\"\nidle_connection = 90\n",
         )
         .unwrap();
         assert_eq!(config.pool.range, PortRange::new(30000, 30099).unwrap());
         assert_eq!(config.pool.exclude[1], PortRange::new(30050, 30050).unwrap());
+        assert!(config.pool.quarantine.is_zero() && !config.pool.skip_bound);
+        assert_eq!(config.history.keep, Duration::from_secs(86_400));
         assert_eq!(config.limits.batch, 8);
         assert_eq!(config.limits.unread_reply, Duration::from_secs(120));
         assert_eq!(config.limits.idle_connection, Duration::from_secs(90));
@@ -258,6 +303,9 @@ mod tests {
             ("[pool]\nstart = 0", "pool.start 0"),
             ("[pool]\nexclude = [\"30010-30000\"]", "30010-30000"),
             ("[pool]\nexclude = [30000]", "exclude"),
+            ("[pool]\nquarantine = -1", "quarantine"),
+            ("[pool]\nskip_bound = \"no\"", "skip_bound"),
+            ("[history]\nkeep = \"for ever\"", "keep"),
             ("[registry]\nsource = \"ldap\"", "ldap"),
             ("[limits]\nbatch = 0", "limits.batch"),
             ("[limits]\nbatch = -1", "batch"),

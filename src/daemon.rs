@@ -93,7 +93,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let (sockets, bound) = sockets(&options.listen)?;
     let directory = state_directory(options.state_dir);
     let store = Store::open(&directory, config.pool.range)?;
-    let (allocator, thread) = allocator::start(store, config.pool.clone(), config.limits.queue)
+    let (allocator, thread) = allocator::start(store, &config)
         .map_err(|source| OpenError::in_directory(&directory, source))?;
     let idle = options.idle_exit.map(|seconds| Duration::from_secs(seconds.into()));
     let result = runtime.block_on(serve(sockets, allocator, &config, signals, idle));

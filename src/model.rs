@@ -3,6 +3,7 @@
 //! Every identifier is parsed once, where it enters, and is valid from then on. Counts are counts
 //! of ports; ranges are inclusive at both ends.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -203,6 +204,41 @@ impl std::str::FromStr for Protocol {
     }
 }
 
+/// Protocols that a range is wanted in: at least one, none twice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Protocol>")]
+pub struct Protocols(Vec<Protocol>);
+
+impl Protocols {
+    /// The protocols, in the order given.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Protocol] {
+        &self.0
+    }
+}
+
+impl TryFrom<Vec<Protocol>> for Protocols {
+    type Error = InvalidValue;
+
+    fn try_from(protocols: Vec<Protocol>) -> Result<Self, InvalidValue> {
+        let distinct: HashSet<_> = protocols.iter().collect();
+        if protocols.is_empty() || distinct.len() < protocols.len() {
+            return Err(InvalidValue::new("list of protocols", format!("{protocols:?}")));
+        }
+        Ok(Self(protocols))
+    }
+}
+
+impl std::str::FromStr for Protocols {
+    type Err = InvalidValue;
+
+    /// Reads `tcp`, `udp` or `tcp,udp`.
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        let protocols: Result<Vec<_>, _> = text.split(',').map(str::parse).collect();
+        protocols.and_then(Self::try_from)
+    }
+}
+
 /// How many ports a call asks for: 1..=65535.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "u16")]
@@ -289,6 +325,27 @@ impl PortRange {
         self.start <= other.end && other.start <= self.end
     }
 
+    /// The ports that the two have in common, if there are any.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Option<Self> {
+        Self::new(self.start.max(other.start), self.end.min(other.end)).ok()
+    }
+
+    /// What is left of this range below and above `other`.
+    #[must_use]
+    pub fn without(self, other: Self) -> Vec<Self> {
+        let below = other.start.checked_sub(1).map(|end| Self::new(self.start, end.min(self.end)));
+        let above =
+            other.end.checked_add(1).map(|start| Self::new(start.max(self.start), self.end));
+        [below, above].into_iter().flatten().flatten().collect()
+    }
+
+    /// Whether the port lies in this range.
+    #[must_use]
+    pub const fn has(self, port: u16) -> bool {
+        self.start <= port && port <= self.end
+    }
+
     /// Whether every port of `other` lies in this range.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
@@ -332,6 +389,13 @@ impl Timestamp {
     #[must_use]
     pub const fn from_unix(seconds: u32) -> Self {
         Self(seconds)
+    }
+
+    /// The moment that was so long ago; the beginning of time for a longer one.
+    #[must_use]
+    pub fn before(self, time: Duration) -> Self {
+        let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+        Self(self.0.saturating_sub(seconds))
     }
 
     /// Seconds since 1970.
@@ -392,6 +456,26 @@ impl Allocation {
     pub fn is_unnamed(&self) -> bool {
         self.name.is_none() && !self.claimed
     }
+}
+
+/// Which of an owner's ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// All of them, claims aside.
+    All,
+    /// The range of that name.
+    Named(RangeName),
+    /// Exactly these ports.
+    Ports(PortRange),
+}
+
+/// Who made a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The user id of the caller.
+    pub uid: UserId,
+    /// The module on whose behalf it called.
+    pub on_behalf_of: Option<ModuleId>,
 }
 
 /// How many ports a module may hold, per protocol.

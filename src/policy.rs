@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- | --- |
 //! | `WhoAmI` | yes | yes | yes | yes |
 //! | `List` | no | own | own | all |
-//! | `Allocate`, `Deallocate` | no | `MissingRole` | own, within demand | any owner, no demand check |
+//! | `Allocate`, `Ensure`, `Deallocate` | no | `MissingRole` | own, within demand | any owner, no demand check |
 //! | `GetStatus` | no | yes | yes | yes |
 //! | `SetModule`, `ListModules`, `RemoveModule` | no | no | no | yes |
 
@@ -106,13 +106,18 @@ fn subject(caller: &Caller, request: &Request) -> Result<Subject, Error> {
         }),
         (Request::List { .. }, Caller::Module(module)) => own(module, request, denied),
         (
-            Request::Allocate { target, .. } | Request::Deallocate { target, .. },
+            Request::Allocate { target, .. }
+            | Request::Ensure { target, .. }
+            | Request::Deallocate { target, .. },
             Caller::Administrator,
         ) => match &target.owner {
             Some(owner) => Ok(Subject::Owner { owner: owner.clone(), demand: None }),
             None => Err(Error::invalid("owner")),
         },
-        (Request::Allocate { .. } | Request::Deallocate { .. }, Caller::Module(module)) => {
+        (
+            Request::Allocate { .. } | Request::Ensure { .. } | Request::Deallocate { .. },
+            Caller::Module(module),
+        ) => {
             let subject = own(module, request, denied)?;
             if module.portsadm {
                 Ok(subject)
@@ -143,7 +148,7 @@ fn own(module: &Module, request: &Request, denied: impl Fn() -> Error) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ModuleId, PortCount, Protocol, UserId, UserName};
+    use crate::model::{ModuleId, Part, PortCount, Protocol, RangeName, UserId, UserName};
     use crate::request::Target;
 
     fn module(id: &str, portsadm: bool) -> Module {
@@ -207,7 +212,18 @@ mod tests {
         };
         let set = Request::SetModule { module: module("x", true) };
         let remove = Request::RemoveModule { module_id: ModuleId::parse("plain").unwrap() };
-        let free = Request::Deallocate { protocol: Protocol::Tcp, target: Target::default() };
+        let free = Request::Deallocate {
+            protocol: Protocol::Tcp,
+            part: Part::All,
+            target: Target::default(),
+        };
+        let ensure = Request::Ensure {
+            name: RangeName::parse("db").unwrap(),
+            ports: PortCount::try_from(1).unwrap(),
+            protocols: "tcp".parse().unwrap(),
+            may_move: false,
+            target: Target::default(),
+        };
         let no_owner = || Authorization::Forbidden(Error::invalid("owner"));
         let rows = [
             (Request::WhoAmI, [node(), node(), node(), node()]),
@@ -251,6 +267,7 @@ mod tests {
                 ],
             ),
             (free, [denied(None), missing(), granted("adm", demand), no_owner()]),
+            (ensure, [denied(None), missing(), granted("adm", demand), no_owner()]),
             (set, [denied(None), denied(None), denied(None), node()]),
             (Request::ListModules, [denied(None), denied(None), denied(None), node()]),
             (remove, [denied(None), denied(None), denied(None), node()]),

@@ -13,6 +13,8 @@ use crate::model::{Allocation, Module, ModuleId, PortRange, Protocol, UserId, Us
 pub enum Reply {
     /// To Allocate.
     Allocate(Allocated),
+    /// To Ensure.
+    Ensure(Ensured),
     /// To Deallocate.
     Deallocate(Deallocated),
     /// To List.
@@ -34,6 +36,15 @@ pub enum Reply {
 pub struct Allocated {
     /// The range as it is stored.
     pub range: PortRange,
+}
+
+/// The range of that name that the owner has now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ensured {
+    /// The range as it is stored, at the same numbers in every protocol listed.
+    pub range: PortRange,
+    /// Whether anything is new about it.
+    pub changed: bool,
 }
 
 /// What was freed.
@@ -98,13 +109,19 @@ pub struct PoolStatus {
     /// The first port and the last port of the pool.
     #[serde(flatten)]
     pub range: PortRange,
-    /// Ports in the pool, those excluded by configuration aside.
+    /// Ports in the pool that are held, or that the configuration does not exclude: the sum of
+    /// `allocated`, `free` and `bound`.
     pub total: u32,
     /// Of these, ports that somebody holds.
     pub allocated: u32,
-    /// Of these, ports that nobody holds.
+    /// Of these, ports that can be given.
     pub free: u32,
-    /// The largest block of free ports.
+    /// Of the free ones, ports that others get only when nothing else fits, since they were freed
+    /// a short while ago.
+    pub quarantined: u32,
+    /// Ports that nobody holds and some process has bound.
+    pub bound: u32,
+    /// The largest block of free ports, quarantined ones included.
     pub largest_free: u16,
     /// How many ranges are held, claims outside the pool included.
     pub allocations: usize,

@@ -1,6 +1,6 @@
 //! What can be asked of portsd, without a word about either wire.
 
-use crate::model::{Module, ModuleId, Owner, PortCount, Protocol};
+use crate::model::{Module, ModuleId, Owner, Part, PortCount, Protocol, Protocols, RangeName};
 
 /// The two interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub enum Interface {
 pub enum Method {
     /// See [`Request::Allocate`].
     Allocate,
+    /// See [`Request::Ensure`].
+    Ensure,
     /// See [`Request::Deallocate`].
     Deallocate,
     /// See [`Request::List`].
@@ -34,8 +36,9 @@ pub enum Method {
 
 impl Method {
     /// Every method, in the order of the interface descriptions.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Allocate,
+        Self::Ensure,
         Self::Deallocate,
         Self::List,
         Self::WhoAmI,
@@ -50,6 +53,7 @@ impl Method {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allocate => "Allocate",
+            Self::Ensure => "Ensure",
             Self::Deallocate => "Deallocate",
             Self::List => "List",
             Self::WhoAmI => "WhoAmI",
@@ -64,9 +68,12 @@ impl Method {
     #[must_use]
     pub const fn interface(self) -> Interface {
         match self {
-            Self::Allocate | Self::Deallocate | Self::List | Self::WhoAmI | Self::GetStatus => {
-                Interface::Ports
-            }
+            Self::Allocate
+            | Self::Ensure
+            | Self::Deallocate
+            | Self::List
+            | Self::WhoAmI
+            | Self::GetStatus => Interface::Ports,
             Self::SetModule | Self::ListModules | Self::RemoveModule => Interface::Admin,
         }
     }
@@ -96,10 +103,25 @@ pub enum Request {
         /// For whom.
         target: Target,
     },
-    /// Frees every range of the owner in one protocol, claims aside.
+    /// Gives the owner a range of that name, or changes the size of the one that it has.
+    Ensure {
+        /// The name of the range.
+        name: RangeName,
+        /// How many ports.
+        ports: PortCount,
+        /// In which protocols, at the same numbers.
+        protocols: Protocols,
+        /// Whether the range may get other numbers where it can't grow.
+        may_move: bool,
+        /// For whom.
+        target: Target,
+    },
+    /// Frees ports of the owner in one protocol.
     Deallocate {
         /// The protocol.
         protocol: Protocol,
+        /// Which ports.
+        part: Part,
         /// Whose ranges.
         target: Target,
     },
@@ -134,6 +156,7 @@ impl Request {
     pub const fn method(&self) -> Method {
         match self {
             Self::Allocate { .. } => Method::Allocate,
+            Self::Ensure { .. } => Method::Ensure,
             Self::Deallocate { .. } => Method::Deallocate,
             Self::List { .. } => Method::List,
             Self::WhoAmI => Method::WhoAmI,
@@ -148,9 +171,9 @@ impl Request {
     #[must_use]
     pub const fn named_owner(&self) -> Option<&Owner> {
         match self {
-            Self::Allocate { target, .. } | Self::Deallocate { target, .. } => {
-                target.owner.as_ref()
-            }
+            Self::Allocate { target, .. }
+            | Self::Ensure { target, .. }
+            | Self::Deallocate { target, .. } => target.owner.as_ref(),
             Self::List { owner, .. } => owner.as_ref(),
             Self::WhoAmI
             | Self::GetStatus
@@ -167,6 +190,7 @@ impl Request {
             Self::SetModule { module } => Some(&module.id),
             Self::RemoveModule { module_id } => Some(module_id),
             Self::Allocate { .. }
+            | Self::Ensure { .. }
             | Self::Deallocate { .. }
             | Self::List { .. }
             | Self::WhoAmI
@@ -179,9 +203,9 @@ impl Request {
     #[must_use]
     pub const fn on_behalf_of(&self) -> Option<&ModuleId> {
         match self {
-            Self::Allocate { target, .. } | Self::Deallocate { target, .. } => {
-                target.on_behalf_of.as_ref()
-            }
+            Self::Allocate { target, .. }
+            | Self::Ensure { target, .. }
+            | Self::Deallocate { target, .. } => target.on_behalf_of.as_ref(),
             Self::List { .. }
             | Self::WhoAmI
             | Self::GetStatus

@@ -4,14 +4,16 @@
 //! resolved, the call authorised, carried out by the owning thread, written to the journal, and
 //! answered.
 
+use crate::allocator::bound::BoundPorts;
+use crate::allocator::pool::Conditions;
 use crate::allocator::{Allocator, Change, Outcome, State};
 use crate::error::{Condition, Error};
-use crate::model::{Allocation, ModuleId, Owner, Protocol, UserId};
+use crate::model::{Allocation, ModuleId, Origin, Owner, Protocol, Timestamp, UserId};
 use crate::peer::{Identity, Peer};
 use crate::policy::{Authorization, Caller, Subject, authorize};
 use crate::reply::{
-    Allocated, CallerInfo, Deallocated, Listed, ModuleEntry, ModuleRemoved, ModuleSet, Modules,
-    Reply, Status,
+    Allocated, CallerInfo, Deallocated, Ensured, Listed, ModuleEntry, ModuleRemoved, ModuleSet,
+    Modules, Reply, Status,
 };
 use crate::request::{Method, Request};
 
@@ -44,6 +46,7 @@ impl Service {
             }
             Request::ListModules => self.look(peer, request, |call| call.list_modules()).await,
             Request::Allocate { .. }
+            | Request::Ensure { .. }
             | Request::Deallocate { .. }
             | Request::SetModule { .. }
             | Request::RemoveModule { .. } => self.change(peer, request, &entry).await,
@@ -80,13 +83,14 @@ impl Service {
         request: Request,
         entry: &JournalEntry,
     ) -> Result<Reply, Error> {
+        let origin = Origin { uid: peer.uid, on_behalf_of: request.on_behalf_of().cloned() };
         let peer = peer.clone();
         let outcome = self
             .allocator
-            .change(move |state| Authorized::new(&peer, &request, state)?.change(&request))
+            .change(origin, move |state| Authorized::new(&peer, &request, state)?.change(&request))
             .await?;
         entry.changed(&outcome);
-        Ok(Reply::from(outcome))
+        reply(outcome)
     }
 }
 
@@ -127,7 +131,12 @@ impl<'a> Authorized<'a> {
     }
 
     fn status(&self) -> Reply {
-        let pools = Protocol::ALL.map(|protocol| self.state.pool.status(protocol));
+        let bound = BoundPorts::read().unwrap_or_else(|error| {
+            tracing::warn!(%error, "it is not known which ports are bound");
+            BoundPorts::none()
+        });
+        let conditions = Conditions { now: Timestamp::now(), bound: &bound };
+        let pools = Protocol::ALL.map(|protocol| self.state.pool.status(protocol, conditions));
         Reply::GetStatus(Status { pools: pools.into() })
     }
 
@@ -156,8 +165,25 @@ impl<'a> Authorized<'a> {
                 keep_existing: *keep_existing,
                 demand: demand.map(|demand| demand.of(*protocol)),
             },
-            (Request::Deallocate { protocol, .. }, Subject::Owner { owner, .. }) => {
-                Change::Deallocate { owner, protocol: *protocol }
+            (
+                Request::Ensure { name, ports, protocols, may_move, .. },
+                Subject::Owner { owner, demand },
+            ) => Change::Ensure {
+                owner,
+                name: name.clone(),
+                ports: *ports,
+                protocols: protocols.clone(),
+                may_move: *may_move,
+                demand,
+            },
+            (Request::Deallocate { protocol, part, .. }, Subject::Owner { owner, demand }) => {
+                Change::Deallocate {
+                    owner,
+                    protocol: *protocol,
+                    part: part.clone(),
+                    // who has a demand is a module, and claims are not its own to free
+                    may_free_claims: demand.is_none(),
+                }
             }
             (Request::SetModule { module }, _) => Change::SetModule(module.clone()),
             (Request::RemoveModule { module_id }, _) => Change::RemoveModule(module_id.clone()),
@@ -166,17 +192,24 @@ impl<'a> Authorized<'a> {
     }
 }
 
-impl From<Outcome> for Reply {
-    fn from(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Allocated(allocation) => Self::Allocate(Allocated { range: allocation.range }),
-            Outcome::Deallocated(freed) => Self::Deallocate(Deallocated {
-                ranges: freed.iter().map(|one| one.range).collect(),
-            }),
-            Outcome::ModuleSet => Self::SetModule(ModuleSet {}),
-            Outcome::ModuleRemoved(freed) => Self::RemoveModule(ModuleRemoved { freed }),
+/// The reply to a change, made of what was stored.
+fn reply(outcome: Outcome) -> Result<Reply, Error> {
+    Ok(match outcome {
+        Outcome::Allocated(allocation) => Reply::Allocate(Allocated { range: allocation.range }),
+        Outcome::Ensured { held, changed } => {
+            let range = held.first().map(|one| one.range);
+            // a list of protocols is never empty
+            Reply::Ensure(Ensured {
+                range: range.ok_or_else(|| Error::invalid("protocols"))?,
+                changed,
+            })
         }
-    }
+        Outcome::Deallocated(freed) => {
+            Reply::Deallocate(Deallocated { ranges: freed.iter().map(|one| one.range).collect() })
+        }
+        Outcome::ModuleSet => Reply::SetModule(ModuleSet {}),
+        Outcome::ModuleRemoved(freed) => Reply::RemoveModule(ModuleRemoved { freed }),
+    })
 }
 
 /// What the journal gets to know of a call: one line for each change and each refusal.
@@ -205,6 +238,12 @@ impl JournalEntry {
     fn changed(&self, outcome: &Outcome) {
         match outcome {
             Outcome::Allocated(allocation) => self.range("allocated", allocation),
+            Outcome::Ensured { changed: false, .. } => {}
+            Outcome::Ensured { held, .. } => {
+                for allocation in held {
+                    self.range("allocated", allocation);
+                }
+            }
             Outcome::Deallocated(freed) | Outcome::ModuleRemoved(freed) => {
                 for allocation in freed {
                     self.range("freed", allocation);

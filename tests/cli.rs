@@ -219,14 +219,46 @@ fn a_module_works_on_its_own_ports() {
             "tcp       20004-20005      2  mail1  -     no",
         ]
     );
-    node.module("allocate 1 tcp --keep-existing").prints("20006-20006\n");
-    let freed = json!({"ranges": [{"start": 20004, "end": 20005}, {"start": 20006, "end": 20006}]});
+    // where it was last comes before what is next
+    node.module("allocate 1 tcp --keep-existing").prints("20000-20000\n");
+    let freed = json!({"ranges": [{"start": 20000, "end": 20000}, {"start": 20004, "end": 20005}]});
     node.module("deallocate tcp --json").prints_json(&freed);
     node.module("deallocate udp").prints("20000-20000\n");
     node.module("deallocate udp").prints_and_says("", "nothing to free");
     node.module("deallocate udp --json").prints_json(&json!({"ranges": []}));
     node.module("list").prints_and_says("", "no ranges");
     node.module("list --json").prints_json(&json!({"allocations": []}));
+}
+
+#[test]
+fn named_ranges_are_ensured_and_freed_in_parts() {
+    let node = Node::start();
+    node.register_mail1(20, 8);
+    node.module("ensure db 1 tcp").prints("20000-20000\n");
+    node.module("ensure db 1 tcp --json")
+        .prints_json(&json!({"range": {"start": 20000, "end": 20000}, "changed": false}));
+    node.module("ensure sip 2 tcp,udp").prints("20001-20002\n");
+    assert_eq!(node.module("ensure db 2 tcp").status, Some(5));
+    node.module("ensure db 2 tcp --may-move").prints("20003-20004\n");
+    node.module("env").prints(
+        "TCP_PORT_SIP=20001\nTCP_PORTS_RANGE_SIP=20001-20002\nTCP_PORTS_SIP=20001,20002\n\
+         TCP_PORT_DB=20003\nTCP_PORTS_RANGE_DB=20003-20004\nTCP_PORTS_DB=20003,20004\n\
+         UDP_PORT_SIP=20001\nUDP_PORTS_RANGE_SIP=20001-20002\nUDP_PORTS_SIP=20001,20002\n",
+    );
+    node.module("allocate 6 tcp").prints("20005-20010\n");
+    node.module("deallocate tcp --start 20007 --end 20008").prints("20007-20008\n");
+    node.module("deallocate tcp --name sip").prints("20001-20002\n");
+    assert_eq!(node.module("deallocate tcp --name sip").status, Some(6));
+    assert_eq!(node.module("deallocate tcp --start 20007 --end 20007").status, Some(6));
+    let listed = node.module("list --protocol tcp");
+    assert_eq!(
+        without_times(&listed.stdout)[1..],
+        [
+            "tcp       20003-20004      2  mail1  db    no",
+            "tcp       20005-20006      2  mail1  -     no",
+            "tcp       20009-20010      2  mail1  -     no",
+        ]
+    );
 }
 
 #[test]
@@ -325,9 +357,9 @@ fn status_is_numbers_and_a_map() {
     node.module("allocate 2 tcp").prints("20005-20006\n");
     node.admin("deallocate tcp --owner host/b").prints("20004-20004\n");
     let numbers = "\
-PROTOCOL  POOL         PORTS  ALLOCATED  FREE  LARGEST FREE  RANGES
-tcp       20000-20029     28          6    22            21       2
-udp       20000-20029     28          0    28            28       0
+PROTOCOL  POOL         PORTS  ALLOCATED  FREE  QUARANTINED  BOUND  LARGEST FREE  RANGES
+tcp       20000-20029     28          6    22            1      0            21       2
+udp       20000-20029     28          0    28            0      0            28       0
 ";
     let excluded = "(2 excluded ports are drawn as if they were free)";
     node.admin("status").prints(&format!(
@@ -356,13 +388,17 @@ udp 20000-20029, 1 port to a character {excluded}
 The maps show the ranges of mail1 only: others' are not shown to modules.
 "
     ));
-    let pool = |protocol, allocated, free, largest, allocations| {
+    let pool = |protocol, allocated, free, quarantined, largest, allocations| {
         json!({"protocol": protocol, "start": 20000, "end": 20029, "total": 28,
-               "allocated": allocated, "free": free, "largestFree": largest,
+               "allocated": allocated, "free": free, "quarantined": quarantined,
+               "bound": 0, "largestFree": largest,
                "allocations": allocations})
     };
     let status = node.module("status --json").json();
-    assert_eq!(status, json!({"pools": [pool("tcp", 6, 22, 21, 2), pool("udp", 0, 28, 28, 0)]}));
+    assert_eq!(
+        status,
+        json!({"pools": [pool("tcp", 6, 22, 1, 21, 2), pool("udp", 0, 28, 0, 28, 0)]})
+    );
 }
 
 #[test]

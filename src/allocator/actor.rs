@@ -11,69 +11,23 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::pool::{Plan, Pool, Step, Wish};
-use crate::config::PoolConfig;
+use super::change::{Change, Kernel, Moment, Outcome, Work};
+use super::state::State;
+use crate::config::{Config, HistoryConfig, PoolConfig};
 use crate::error::{Error, StorageReason};
-use crate::model::{Allocation, Module, ModuleId, Owner, PortCount, Protocol, Timestamp};
-use crate::registry::Registry;
-use crate::store::{Batch, Contents, Edit, Store, StoreError};
+use crate::model::{Origin, Timestamp};
+use crate::store::{Batch, Store, StoreError};
 
 /// How long a change waits for a process that keeps the database locked.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a locked database is tried. Reads are answered in between.
 const LOCK_RETRY: Duration = Duration::from_millis(5);
+/// After so many events of the history, those that are too old are forgotten.
+const FORGET_EVERY: usize = 1000;
+/// So many events are kept at the most, however young: some 10 MiB.
+const HISTORY_ROWS_MAX: u32 = 100_000;
 /// The most changes of one commit: the first of them waits for the last.
 const BATCH_MAX: usize = 1024;
-
-/// What is stored, in memory.
-pub struct State {
-    /// Who holds what.
-    pub pool: Pool,
-    /// Who is a module.
-    pub registry: Registry,
-}
-
-/// A change that has been authorised.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// Gives `owner` a range.
-    Allocate {
-        /// For whom.
-        owner: Owner,
-        /// Of which protocol.
-        protocol: Protocol,
-        /// How many ports.
-        ports: PortCount,
-        /// One more unnamed range, or the only one afterwards.
-        keep_existing: bool,
-        /// How many ports the owner may hold in that protocol; `None` for no check.
-        demand: Option<u16>,
-    },
-    /// Frees what `owner` holds in one protocol, claims aside.
-    Deallocate {
-        /// Whose ranges.
-        owner: Owner,
-        /// The protocol.
-        protocol: Protocol,
-    },
-    /// Registers a module.
-    SetModule(Module),
-    /// Takes a module away with all that it and its helpers hold.
-    RemoveModule(ModuleId),
-}
-
-/// What a change has done, as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// The range that the owner has now.
-    Allocated(Allocation),
-    /// The ranges that were freed.
-    Deallocated(Vec<Allocation>),
-    /// The module is registered.
-    ModuleSet,
-    /// The module is gone, and these ranges of it and its helpers.
-    ModuleRemoved(Vec<Allocation>),
-}
 
 type Look = Box<dyn FnOnce(Result<&State, Error>) + Send>;
 type Decide = Box<dyn FnOnce(&State) -> Result<Change, Error> + Send>;
@@ -86,6 +40,7 @@ enum Command {
 
 struct Pending {
     decide: Decide,
+    origin: Origin,
     answer: Answer,
     /// When waiting for the database's lock ends.
     patience_ends: Instant,
@@ -97,16 +52,21 @@ pub struct Allocator {
     queue: mpsc::Sender<Command>,
 }
 
-/// Loads the database and starts the thread that owns it. At most `queue` calls wait for it; a
-/// further one waits for its place among them.
-pub fn start(
-    mut store: Store,
-    pool: PoolConfig,
-    queue: usize,
-) -> Result<(Allocator, JoinHandle<()>), StoreError> {
-    let state = State::build(&pool, store.load()?)?;
-    let (sender, receiver) = mpsc::channel(queue);
-    let actor = Actor { store, pool, state, is_current: true, queue: receiver };
+/// Loads the database and starts the thread that owns it. At most as many calls as the limits say
+/// wait for it; a further one waits for its place among them.
+pub fn start(mut store: Store, config: &Config) -> Result<(Allocator, JoinHandle<()>), StoreError> {
+    let rules = Rules { pool: config.pool.clone(), history: config.history.clone() };
+    let state = State::build(&rules.pool, store.load(rules.since())?)?;
+    let (sender, receiver) = mpsc::channel(config.limits.queue);
+    let actor = Actor {
+        store,
+        rules,
+        state,
+        is_current: true,
+        kernel: Kernel::default(),
+        recorded: FORGET_EVERY,
+        queue: receiver,
+    };
     let thread = thread::Builder::new()
         .name("allocator".to_owned())
         .spawn(move || actor.run())
@@ -133,11 +93,12 @@ impl Allocator {
     /// stops waiting.
     pub async fn change(
         &self,
+        origin: Origin,
         decide: impl FnOnce(&State) -> Result<Change, Error> + Send + 'static,
     ) -> Result<Outcome, Error> {
         let (answer, receiver) = oneshot::channel();
         let patience_ends = Instant::now() + LOCK_PATIENCE;
-        let pending = Pending { decide: Box::new(decide), answer, patience_ends };
+        let pending = Pending { decide: Box::new(decide), origin, answer, patience_ends };
         self.ask(Command::Change(pending), receiver).await
     }
 
@@ -156,12 +117,28 @@ impl Allocator {
     }
 }
 
+/// What the configuration says about what is stored.
+struct Rules {
+    pool: PoolConfig,
+    history: HistoryConfig,
+}
+
+impl Rules {
+    /// Since when it matters what was freed.
+    fn since(&self) -> Timestamp {
+        Timestamp::now().before(self.pool.quarantine)
+    }
+}
+
 struct Actor {
     store: Store,
-    pool: PoolConfig,
+    rules: Rules,
     state: State,
     /// Whether `state` is what the database holds, as far as this process knows.
     is_current: bool,
+    kernel: Kernel,
+    /// How many events were recorded since old ones were forgotten.
+    recorded: usize,
     queue: mpsc::Receiver<Command>,
 }
 
@@ -208,7 +185,8 @@ impl Actor {
     fn refresh(&mut self) -> Result<(), StoreError> {
         if !self.is_current || self.store.changed_elsewhere()? {
             self.is_current = false;
-            self.state = State::build(&self.pool, self.store.load()?)?;
+            let contents = self.store.load(self.rules.since())?;
+            self.state = State::build(&self.rules.pool, contents)?;
             self.is_current = true;
         }
         Ok(())
@@ -234,9 +212,20 @@ impl Actor {
                 return Vec::new();
             }
         };
-        let (decisions, answers): (Vec<_>, Vec<_>) =
-            pending.into_iter().map(|change| (change.decide, change.answer)).unzip();
-        match carry_out(batch, &mut self.state, &self.pool, &mut self.is_current, decisions) {
+        let (calls, answers): (Vec<_>, Vec<_>) = pending
+            .into_iter()
+            .map(|change| ((change.decide, change.origin), change.answer))
+            .unzip();
+        self.kernel.forget();
+        let turn = Turn {
+            batch,
+            state: &mut self.state,
+            rules: &self.rules,
+            moment: Moment { now: Timestamp::now(), kernel: &mut self.kernel },
+            has_changed: false,
+            recorded: &mut self.recorded,
+        };
+        match turn.run(calls, &mut self.is_current) {
             Ok(results) => {
                 for (answer, result) in answers.into_iter().zip(results) {
                     // a caller that is gone needs no answer
@@ -252,45 +241,74 @@ impl Actor {
     }
 }
 
-/// One transaction. On an error nothing of it is stored, and `state` may be wrong.
-fn carry_out(
-    mut batch: Batch<'_>,
-    state: &mut State,
-    pool: &PoolConfig,
-    is_current: &mut bool,
-    decisions: Vec<Decide>,
-) -> Result<Vec<Result<Outcome, Error>>, StoreError> {
-    if !*is_current || batch.changed_elsewhere() {
-        *is_current = false;
-        *state = State::build(pool, batch.load()?)?;
-        *is_current = true;
-    }
-    let mut results = Vec::with_capacity(decisions.len());
-    let mut has_changed = false;
-    for decide in decisions {
-        let change = match decide(state) {
-            Ok(change) => change,
-            Err(refusal) => {
-                results.push(Err(refusal));
-                continue;
-            }
-        };
-        let edit = batch.edit()?;
-        match apply(&edit, state, change) {
-            Ok((outcome, effects)) => {
-                edit.keep()?;
-                has_changed |= !effects.is_empty();
-                state.follow(effects)?;
-                results.push(Ok(outcome));
-            }
-            Err(Failure::Refused(refusal)) => results.push(Err(refusal)),
-            Err(Failure::Store(error)) => return Err(error),
+/// One transaction. After an error nothing of it is stored, and `state` may be wrong.
+struct Turn<'a> {
+    batch: Batch<'a>,
+    state: &'a mut State,
+    rules: &'a Rules,
+    moment: Moment<'a>,
+    has_changed: bool,
+    /// How many events were recorded since old ones were forgotten.
+    recorded: &'a mut usize,
+}
+
+impl Turn<'_> {
+    /// Carries out the calls and commits. What it gives is for the callers, in their order.
+    fn run(
+        mut self,
+        calls: Vec<(Decide, Origin)>,
+        is_current: &mut bool,
+    ) -> Result<Vec<Result<Outcome, Error>>, StoreError> {
+        if !*is_current || self.batch.changed_elsewhere() {
+            *is_current = false;
+            let contents = self.batch.load(self.rules.since())?;
+            *self.state = State::build(&self.rules.pool, contents)?;
+            *is_current = true;
         }
+        let results = calls
+            .into_iter()
+            .map(|(decide, origin)| self.carry_out(decide, &origin))
+            .collect::<Result<_, _>>()?;
+        if self.has_changed {
+            self.forget()?;
+            self.batch.commit()?;
+        }
+        Ok(results)
     }
-    if has_changed {
-        batch.commit()?;
+
+    /// Carries out one call in a savepoint of its own.
+    fn carry_out(
+        &mut self,
+        decide: Decide,
+        origin: &Origin,
+    ) -> Result<Result<Outcome, Error>, StoreError> {
+        let planned =
+            decide(self.state).and_then(|change| Work::plan(change, self.state, &mut self.moment));
+        let work = match planned {
+            Ok(work) => work,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let now = self.moment.now;
+        let edit = self.batch.edit()?;
+        let done = work.carry_out(&edit, now)?;
+        if !self.rules.history.keep.is_zero() {
+            *self.recorded += done.record(&edit, now, origin)?;
+        }
+        edit.keep()?;
+        self.has_changed |= !done.effects.is_empty();
+        self.state.follow(done.effects, now)?;
+        Ok(Ok(done.outcome))
     }
-    Ok(results)
+
+    /// Forgets old events, now and then.
+    fn forget(&mut self) -> Result<(), StoreError> {
+        if *self.recorded >= FORGET_EVERY {
+            let before = self.moment.now.before(self.rules.history.keep);
+            self.batch.forget(before, HISTORY_ROWS_MAX)?;
+            *self.recorded = 0;
+        }
+        Ok(())
+    }
 }
 
 fn answer_all(answers: impl Iterator<Item = Answer>, error: &StoreError) {
@@ -306,131 +324,4 @@ fn storage_failure(error: &StoreError) -> Error {
     let reason = error.reason();
     tracing::error!(%error, ?reason, "the database can't be used");
     Error::StorageFailure { reason }
-}
-
-enum Failure {
-    Refused(Error),
-    Store(StoreError),
-}
-
-impl From<Error> for Failure {
-    fn from(refusal: Error) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-/// What a stored change means for the picture in memory.
-enum Effect {
-    Freed(Allocation),
-    Held(Allocation),
-    Registered(Module),
-    Unregistered(ModuleId),
-}
-
-impl State {
-    fn build(pool: &PoolConfig, contents: Contents) -> Result<Self, StoreError> {
-        let mut state = Self { pool: Pool::new(pool.clone()), registry: Registry::default() };
-        state.follow(contents.allocations.into_iter().map(Effect::Held))?;
-        state.follow(contents.modules.into_iter().map(Effect::Registered))?;
-        Ok(state)
-    }
-
-    fn follow(&mut self, effects: impl IntoIterator<Item = Effect>) -> Result<(), StoreError> {
-        let contradiction = |text: String| StoreError::Contradiction(text);
-        for effect in effects {
-            match effect {
-                Effect::Freed(allocation) => self.pool.remove(&allocation),
-                Effect::Held(allocation) => {
-                    self.pool
-                        .insert(allocation)
-                        .map_err(|error| contradiction(error.to_string()))?;
-                }
-                Effect::Registered(module) => {
-                    self.registry.set(module).map_err(|error| contradiction(error.to_string()))?;
-                }
-                Effect::Unregistered(id) => drop(self.registry.remove(&id)),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Stores one change. What it returns is made of the stored rows.
-fn apply(
-    edit: &Edit<'_>,
-    state: &State,
-    change: Change,
-) -> Result<(Outcome, Vec<Effect>), Failure> {
-    match change {
-        Change::Allocate { owner, protocol, ports, keep_existing, demand } => {
-            let wish = Wish { owner: &owner, protocol, ports, keep_existing, demand };
-            allocate(edit, wish, state.pool.plan(wish)?)
-        }
-        Change::Deallocate { owner, protocol } => {
-            let held = state.pool.list(Some(&owner), Some(protocol));
-            let freed = free(edit, held.iter().filter(|allocation| !allocation.claimed))?;
-            let effects = freed.iter().cloned().map(Effect::Freed).collect();
-            Ok((Outcome::Deallocated(freed), effects))
-        }
-        Change::SetModule(module) => {
-            state.registry.check(&module).map_err(|_| Error::invalid("unixUser"))?;
-            if state.registry.get(&module.id) == Some(&module) {
-                return Ok((Outcome::ModuleSet, Vec::new()));
-            }
-            edit.set_module(&module)?;
-            Ok((Outcome::ModuleSet, vec![Effect::Registered(module)]))
-        }
-        Change::RemoveModule(id) => {
-            let held = state.pool.list(None, None);
-            let belongs = |one: &&Allocation| state.registry.belongs_to(&one.owner, &id);
-            let freed = free(edit, held.iter().filter(belongs))?;
-            let mut effects: Vec<_> = freed.iter().cloned().map(Effect::Freed).collect();
-            if state.registry.get(&id).is_some() {
-                edit.delete_module(&id)?;
-                effects.push(Effect::Unregistered(id));
-            }
-            Ok((Outcome::ModuleRemoved(freed), effects))
-        }
-    }
-}
-
-fn allocate(
-    edit: &Edit<'_>,
-    wish: Wish<'_>,
-    plan: Plan,
-) -> Result<(Outcome, Vec<Effect>), Failure> {
-    let freed = free(edit, &plan.freed)?;
-    let mut effects: Vec<_> = freed.into_iter().map(Effect::Freed).collect();
-    let allocation = match plan.step {
-        Step::Keep(kept) => return Ok((Outcome::Allocated(kept), effects)),
-        Step::Resize(from, to) => {
-            let resized = edit.resize(&from, to)?;
-            effects.push(Effect::Freed(from));
-            resized
-        }
-        Step::Place(range) => edit.insert(&Allocation {
-            owner: wish.owner.clone(),
-            protocol: wish.protocol,
-            name: None,
-            range,
-            claimed: false,
-            allocated_at: Timestamp::now(),
-        })?,
-    };
-    effects.push(Effect::Held(allocation.clone()));
-    Ok((Outcome::Allocated(allocation), effects))
-}
-
-/// Frees the ranges, and returns them as they were stored.
-fn free<'a>(
-    edit: &Edit<'_>,
-    allocations: impl IntoIterator<Item = &'a Allocation>,
-) -> Result<Vec<Allocation>, StoreError> {
-    allocations.into_iter().map(|allocation| edit.delete(allocation)).collect()
 }

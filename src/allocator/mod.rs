@@ -1,7 +1,12 @@
 //! Who gets which ports: the thread that owns the database, and the pure placement it asks.
 
 mod actor;
+pub mod bound;
+mod change;
 pub mod pool;
 mod ports;
+mod state;
 
-pub use actor::{Allocator, Change, Outcome, State, start};
+pub use actor::{Allocator, start};
+pub use change::{Change, Outcome};
+pub use state::State;

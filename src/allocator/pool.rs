@@ -1,17 +1,28 @@
-//! Where ranges go. Pure: it plans against what is held and does no I/O.
+//! What is held, what was freed, and where ranges go. Pure: it plans and does no I/O.
 //!
 //! What this module promises: ranges never overlap, nothing new lies outside the pool, and no
 //! range moves that need not.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod allocate;
+mod deallocate;
+mod ensure;
+mod room;
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::bound::BoundPorts;
 use super::ports::PortSet;
 use crate::config::PoolConfig;
 use crate::error::Error;
-use crate::model::{Allocation, Owner, PortCount, PortRange, Protocol};
+use crate::model::{Allocation, Owner, PortRange, Protocol, RangeName, Timestamp};
 use crate::reply::PoolStatus;
 
-/// What is held, in both protocols, and the rules of the pool.
+pub use allocate::Wish;
+pub use deallocate::Release;
+pub use ensure::NamedWish;
+
+/// What is held, in both protocols, what was freed, and the rules of the pool.
 #[derive(Clone)]
 pub struct Pool {
     config: PoolConfig,
@@ -20,12 +31,21 @@ pub struct Pool {
 }
 
 /// One protocol's port numbers. Invariant: `allocations` do not overlap, `taken` is their union,
-/// and `by_owner` has the start of each.
+/// `by_owner` has the start of each, and no port of `freed` is taken.
 #[derive(Clone)]
 struct Space {
     allocations: BTreeMap<u16, Allocation>,
     by_owner: HashMap<Owner, BTreeSet<u16>>,
     taken: PortSet,
+    /// Who freed a port last, and when.
+    freed: BTreeMap<u16, Arc<Freed>>,
+    /// Where an owner's range of that name was when it was freed last.
+    last: HashMap<(Owner, Option<RangeName>), PortRange>,
+}
+
+struct Freed {
+    owner: Owner,
+    at: Timestamp,
 }
 
 /// Two ranges of one protocol share a port.
@@ -39,39 +59,56 @@ pub struct Overlap {
     other: Owner,
 }
 
-/// What an owner wants.
-#[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
-    /// Who wants it.
-    pub owner: &'a Owner,
-    /// In which protocol.
-    pub protocol: Protocol,
-    /// How many ports.
-    pub ports: PortCount,
-    /// Whether it is one more range, or the only unnamed one afterwards.
-    pub keep_existing: bool,
-    /// How many ports the owner may hold in all; `None` for no check.
-    pub demand: Option<u16>,
+/// What a plan depends on besides what is stored.
+#[derive(Clone, Copy)]
+pub struct Conditions<'a> {
+    /// The moment of the call.
+    pub now: Timestamp,
+    /// Ports that some process has bound.
+    pub bound: &'a BoundPorts,
 }
 
-/// How to grant a wish: first free these ranges, then take the step.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How to carry out a call.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Ranges of the same owner that go.
-    pub freed: Vec<Allocation>,
-    /// What gives the owner the range.
-    pub step: Step,
+    /// What stays as it is.
+    pub kept: Vec<Allocation>,
+    /// What to change, in this order.
+    pub edits: Vec<Edit>,
 }
 
-/// What gives an owner the range it wished for.
+impl Plan {
+    /// Whether the plan gives ports that the owner does not hold.
+    #[must_use]
+    pub fn takes_ports(&self) -> bool {
+        self.edits.iter().any(|edit| match edit {
+            Edit::Place { .. } => true,
+            Edit::Resize(from, to) => !from.range.contains(*to),
+            Edit::Free(_) | Edit::Cut(..) => false,
+        })
+    }
+}
+
+/// One change of what is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// It has the range already.
-    Keep(Allocation),
-    /// A range it has gets another end.
+pub enum Edit {
+    /// The range goes.
+    Free(Allocation),
+    /// The ports go out of the range, at an end or in the middle.
+    Cut(Allocation, PortRange),
+    /// The range gets another end.
     Resize(Allocation, PortRange),
     /// A new range.
-    Place(PortRange),
+    Place {
+        /// Whose.
+        owner: Owner,
+        /// In which protocol.
+        protocol: Protocol,
+        /// Its name.
+        name: Option<RangeName>,
+        /// Its ports.
+        range: PortRange,
+    },
 }
 
 impl Pool {
@@ -86,9 +123,15 @@ impl Pool {
         self.space_mut(allocation.protocol).insert(allocation)
     }
 
-    /// Drops the range that starts at `allocation`'s start.
-    pub fn remove(&mut self, allocation: &Allocation) {
+    /// Drops a range that was freed at `at`, and remembers whose it was.
+    pub fn release(&mut self, allocation: &Allocation, at: Timestamp) {
         self.space_mut(allocation.protocol).remove(allocation.range.start());
+        self.remember(allocation, at);
+    }
+
+    /// Remembers a range that was freed at `at`, where it is not held by now.
+    pub fn remember(&mut self, allocation: &Allocation, at: Timestamp) {
+        self.space_mut(allocation.protocol).remember(allocation, at);
     }
 
     /// Every range that passes the filters, ordered by protocol and start.
@@ -102,120 +145,72 @@ impl Pool {
             .collect()
     }
 
-    /// The owners that hold anything.
-    pub fn owners(&self) -> impl Iterator<Item = &Owner> {
-        self.tcp.by_owner.keys().chain(self.udp.by_owner.keys())
+    /// Frees everything, claims included, of the owners that `goes` picks.
+    pub fn plan_removal(&self, goes: impl Fn(&Owner) -> bool) -> Plan {
+        let held = Protocol::ALL.into_iter().flat_map(|protocol| self.space(protocol).list(None));
+        let edits = held.filter(|one| goes(&one.owner)).cloned().map(Edit::Free).collect();
+        Plan { kept: Vec::new(), edits }
     }
 
     /// How full the pool is.
     #[must_use]
-    pub fn status(&self, protocol: Protocol) -> PoolStatus {
+    pub fn status(&self, protocol: Protocol, conditions: Conditions<'_>) -> PoolStatus {
         let space = self.space(protocol);
-        let gaps = self.unavailable(protocol).gaps(self.config.range);
-        let free: u32 = gaps.iter().map(|gap| u32::from(gap.count().get())).sum();
-        let held: u32 = u32::from(self.config.range.count().get())
-            - count_ports(&space.taken.gaps(self.config.range));
+        let pool = self.config.range;
+        let allocated = space.taken.count(pool);
+        let mut taken = space.taken.clone();
+        self.exclude(&mut taken);
+        let usable = u32::from(pool.count().get()) - taken.count(pool) + allocated;
+        let unbound = count_ports(&taken.gaps(pool));
+        self.bound(&mut taken, protocol, conditions);
+        let gaps = taken.gaps(pool);
+        let free = count_ports(&gaps);
+        let young = |freed: &Freed| self.is_young(freed.at, conditions.now);
+        let quarantined = space
+            .freed
+            .iter()
+            .filter(|(port, freed)| !taken.has(**port) && pool.has(**port) && young(freed));
         PoolStatus {
             protocol,
-            range: self.config.range,
-            total: held + free,
-            allocated: held,
+            range: pool,
+            total: usable,
+            allocated,
             free,
+            quarantined: u32::try_from(quarantined.count()).unwrap_or(u32::MAX),
+            bound: unbound - free,
             largest_free: largest(&gaps),
             allocations: space.allocations.len(),
         }
     }
 
-    /// How to grant a wish, or why it can't be granted. Nothing changes.
-    ///
-    /// An unnamed range that has the size stays as it is. Else the one that keeps most of the
-    /// owner's ports grows or shrinks in place. Else the wish gets a new place, chosen as if the
-    /// ranges that it replaces were free. Named ranges and claims are never touched.
-    pub fn plan(&self, wish: Wish<'_>) -> Result<Plan, Error> {
-        let held: Vec<&Allocation> = self.space(wish.protocol).list(Some(wish.owner)).collect();
-        let replaced: Vec<&Allocation> =
-            held.iter().copied().filter(|one| !wish.keep_existing && one.is_unnamed()).collect();
-        check_demand(wish, &held, &replaced)?;
-
-        let mut unavailable = self.unavailable(wish.protocol);
-        for allocation in &replaced {
-            unavailable.remove(allocation.range);
-        }
-        // a range that is replaced may hold ports that were excluded later
-        self.exclude(&mut unavailable);
-
-        let step = match self.in_place(wish.ports, &replaced, &unavailable) {
-            Some(step) => step,
-            None => Step::Place(self.new_place(wish, &held, &unavailable)?),
-        };
-        let stays = match &step {
-            Step::Keep(kept) | Step::Resize(kept, _) => Some(kept.range),
-            Step::Place(_) => None,
-        };
-        let freed = replaced.into_iter().filter(|one| Some(one.range) != stays).cloned().collect();
-        Ok(Plan { freed, step })
+    /// Whether ports that were freed at `at` are still kept from others at `now`. A clock that went
+    /// back makes nothing older than it is.
+    fn is_young(&self, at: Timestamp, now: Timestamp) -> bool {
+        let age = u64::from(now.as_unix().saturating_sub(at.as_unix()));
+        age < self.config.quarantine.as_secs()
     }
 
-    /// The range among `replaced` that can have the size where it is.
-    fn in_place(
+    /// Where the owner's range of that name was when it was freed last.
+    fn last_start(
         &self,
-        ports: PortCount,
-        replaced: &[&Allocation],
-        unavailable: &PortSet,
-    ) -> Option<Step> {
-        if let Some(same) = replaced.iter().find(|one| one.range.count() == ports) {
-            return Some(Step::Keep((*same).clone()));
-        }
-        replaced
-            .iter()
-            .filter_map(|one| {
-                let range = PortRange::with_count(one.range.start(), ports)?;
-                let shrinks = one.range.contains(range);
-                let grows = self.config.range.contains(range) && unavailable.is_disjoint(range);
-                (shrinks || grows).then_some((*one, range))
-            })
-            .max_by_key(|(_, range)| {
-                let kept: u32 = replaced.iter().map(|old| shared(old.range, *range)).sum();
-                (kept, std::cmp::Reverse(range.start()))
-            })
-            .map(|(from, to)| Step::Resize(from.clone(), to))
+        protocol: Protocol,
+        owner: &Owner,
+        name: Option<&RangeName>,
+    ) -> Option<u16> {
+        let key = (owner.clone(), name.cloned());
+        self.space(protocol).last.get(&key).map(|range| range.start())
     }
 
-    /// A new place: directly behind one of the owner's own ranges when adding, else the smallest
-    /// block that is large enough, the lowest of several, at its low end.
-    fn new_place(
-        &self,
-        wish: Wish<'_>,
-        held: &[&Allocation],
-        unavailable: &PortSet,
-    ) -> Result<PortRange, Error> {
-        if wish.keep_existing {
-            let behind = held
-                .iter()
-                .filter_map(|one| one.range.end().checked_add(1))
-                .filter_map(|start| PortRange::with_count(start, wish.ports))
-                .find(|at| self.config.range.contains(*at) && unavailable.is_disjoint(*at));
-            if let Some(range) = behind {
-                return Ok(range);
-            }
+    fn bound(&self, ports: &mut PortSet, protocol: Protocol, conditions: Conditions<'_>) {
+        if self.config.skip_bound {
+            ports.union(conditions.bound.of(protocol));
         }
-        let gaps = unavailable.gaps(self.config.range);
-        gaps.iter()
-            .filter(|gap| gap.count() >= wish.ports)
-            .min_by_key(|gap| (gap.count(), gap.start()))
-            .and_then(|gap| PortRange::with_count(gap.start(), wish.ports))
-            .ok_or(Error::PoolExhausted {
-                protocol: wish.protocol,
-                requested: wish.ports.get(),
-                largest_free: largest(&gaps),
-            })
     }
 
-    /// The ports that can't be given: held ones and excluded ones.
-    fn unavailable(&self, protocol: Protocol) -> PortSet {
-        let mut ports = self.space(protocol).taken.clone();
-        self.exclude(&mut ports);
-        ports
+    /// Whether plans depend on which ports are bound.
+    #[must_use]
+    pub const fn skips_bound(&self) -> bool {
+        self.config.skip_bound
     }
 
     fn exclude(&self, ports: &mut PortSet) {
@@ -239,26 +234,22 @@ impl Pool {
     }
 }
 
-/// For a module, the sum after the call may not pass its demand. A demand that was lowered below
-/// what the module holds only stops growth.
-fn check_demand(
-    wish: Wish<'_>,
-    held: &[&Allocation],
-    replaced: &[&Allocation],
-) -> Result<(), Error> {
-    let Some(demand) = wish.demand else { return Ok(()) };
-    let counted = held.iter().filter(|one| !one.claimed).map(|one| one.range);
-    let before = count_ports(&counted.collect::<Vec<_>>());
-    let freed = count_ports(&replaced.iter().map(|one| one.range).collect::<Vec<_>>());
-    let after = before - freed + u32::from(wish.ports.get());
+/// For a module, the sum after the call may not pass its demand: the ports that it holds `before`,
+/// claims aside, less those `freed`, and those `requested`. A demand that was lowered below what
+/// the module holds only stops growth.
+fn check_demand(demand: Option<u16>, before: u32, freed: u32, requested: u16) -> Result<(), Error> {
+    let Some(demand) = demand else { return Ok(()) };
+    let after = before - freed + u32::from(requested);
     if after > u32::from(demand) && after > before {
-        return Err(Error::DemandExceeded {
-            requested: wish.ports.get(),
-            allocated: before,
-            demand,
-        });
+        return Err(Error::DemandExceeded { requested, allocated: before, demand });
     }
     Ok(())
+}
+
+/// The ports of the ranges that count as demand: all but claims.
+fn counted<'a>(held: impl IntoIterator<Item = &'a Allocation>) -> u32 {
+    let ranges = held.into_iter().filter(|one| !one.claimed).map(|one| one.range);
+    count_ports(&ranges.collect::<Vec<_>>())
 }
 
 fn count_ports(ranges: &[PortRange]) -> u32 {
@@ -269,15 +260,15 @@ fn largest(gaps: &[PortRange]) -> u16 {
     gaps.iter().map(|gap| gap.count().get()).max().unwrap_or(0)
 }
 
-/// How many ports the two have in common.
-fn shared(a: PortRange, b: PortRange) -> u32 {
-    PortRange::new(a.start().max(b.start()), a.end().min(b.end()))
-        .map_or(0, |both| u32::from(both.count().get()))
-}
-
 impl Space {
     fn new() -> Self {
-        Self { allocations: BTreeMap::new(), by_owner: HashMap::new(), taken: PortSet::new() }
+        Self {
+            allocations: BTreeMap::new(),
+            by_owner: HashMap::new(),
+            taken: PortSet::new(),
+            freed: BTreeMap::new(),
+            last: HashMap::new(),
+        }
     }
 
     fn insert(&mut self, allocation: Allocation) -> Result<(), Overlap> {
@@ -293,6 +284,11 @@ impl Space {
             });
         }
         self.taken.insert(range);
+        let ports: Vec<u16> =
+            self.freed.range(range.start()..=range.end()).map(|(port, _)| *port).collect();
+        for port in ports {
+            self.freed.remove(&port);
+        }
         self.by_owner.entry(allocation.owner.clone()).or_default().insert(range.start());
         self.allocations.insert(range.start(), allocation);
         Ok(())
@@ -306,6 +302,20 @@ impl Space {
             if starts.is_empty() {
                 self.by_owner.remove(&allocation.owner);
             }
+        }
+    }
+
+    fn remember(&mut self, allocation: &Allocation, at: Timestamp) {
+        let Allocation { owner, name, range, .. } = allocation;
+        let freed = Arc::new(Freed { owner: owner.clone(), at });
+        for port in range.start()..=range.end() {
+            if !self.taken.has(port) {
+                self.freed.insert(port, Arc::clone(&freed));
+            }
+        }
+        // what an administrator fixed is not what the owner would be given
+        if !allocation.claimed {
+            self.last.insert((owner.clone(), name.clone()), *range);
         }
     }
 

@@ -21,11 +21,36 @@ impl PortSet {
         }
     }
 
+    /// Adds every range.
+    pub(super) fn extend(&mut self, ranges: impl IntoIterator<Item = PortRange>) {
+        for range in ranges {
+            self.insert(range);
+        }
+    }
+
     pub(super) fn remove(&mut self, range: PortRange) {
         for port in range.start()..=range.end() {
             let (word, bit) = Self::place(port);
             self.0[word] &= !bit;
         }
+    }
+
+    /// Adds every port of another set.
+    pub(super) fn union(&mut self, other: &Self) {
+        for (word, others) in self.0.iter_mut().zip(other.0.iter()) {
+            *word |= others;
+        }
+    }
+
+    pub(super) fn has(&self, port: u16) -> bool {
+        let (word, bit) = Self::place(port);
+        self.0[word] & bit != 0
+    }
+
+    /// How many ports of `range` are in the set.
+    pub(super) fn count(&self, range: PortRange) -> u32 {
+        let gaps: u32 = self.gaps(range).iter().map(|gap| u32::from(gap.count().get())).sum();
+        u32::from(range.count().get()) - gaps
     }
 
     /// Whether no port of `range` is in the set.

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 
 use super::labels::{Label, Source};
-use crate::model::{ModuleId, Owner, PortCount, Protocol, UserName};
+use crate::model::{ModuleId, Owner, PortCount, Protocol, Protocols, RangeName, UserName};
 
 const EXIT_STATUS: &str = "\
 Exit status: 0 done, 2 used wrongly, 3 not allowed, 4 more than the module's demand, 5 no room, \
@@ -40,7 +40,9 @@ pub(super) enum Command {
     /// Afterwards the owner has exactly one unnamed range of the protocol, of that size. One that
     /// has the size already stays as it is.
     Allocate(Allocate),
-    /// Free every range of a protocol
+    /// Get a named range, or make it the size it has to be; safe to repeat
+    Ensure(Ensure),
+    /// Free ports of a protocol: all of them, or a part
     Deallocate(Deallocate),
     /// List the ranges that are held: a module's own, or all for an administrator
     List(List),
@@ -83,9 +85,39 @@ pub(super) struct Allocate {
 
 #[derive(Debug, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
+pub(super) struct Ensure {
+    /// The range's name, such as db
+    name: RangeName,
+    /// How many ports, 1 to 65535
+    #[arg(value_parser = port_count, allow_negative_numbers = true)]
+    ports: PortCount,
+    /// tcp, udp, or tcp,udp for the same numbers in both
+    protocols: Protocols,
+    /// Let the range move to a new place where it can't grow
+    #[arg(long)]
+    may_move: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Deallocate {
     #[arg(value_parser = protocols(), help = "The protocol")]
     protocol: Protocol,
+    /// Free only the range of this name
+    #[arg(long, conflicts_with_all = ["start", "end"])]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<RangeName>,
+    /// Free only the ports from here on, to --end
+    #[arg(long, value_name = "PORT", requires = "end", value_parser = clap::value_parser!(u16).range(1..))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start: Option<u16>,
+    /// The last port to free
+    #[arg(long, value_name = "PORT", requires = "start", value_parser = clap::value_parser!(u16).range(1..))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end: Option<u16>,
     #[command(flatten)]
     #[serde(flatten)]
     target: Target,
@@ -169,6 +201,7 @@ mod tests {
         let options = Options::try_parse_from(line.split(' ')).unwrap();
         match options.command {
             Command::Allocate(args) => serde_json::to_value(args).unwrap(),
+            Command::Ensure(args) => serde_json::to_value(args).unwrap(),
             Command::Deallocate(args) => serde_json::to_value(args).unwrap(),
             Command::List(args) => serde_json::to_value(args).unwrap(),
             Command::RemoveModule(args) => serde_json::to_value(args).unwrap(),
@@ -189,6 +222,18 @@ mod tests {
         assert_eq!(
             parameters("portsctl deallocate udp --owner host/x"),
             json!({"protocol": "udp", "owner": "host/x"})
+        );
+        assert_eq!(
+            parameters("portsctl deallocate udp --start 20000 --end 20003"),
+            json!({"protocol": "udp", "start": 20000, "end": 20003})
+        );
+        assert_eq!(
+            parameters("portsctl deallocate tcp --name db"),
+            json!({"protocol": "tcp", "name": "db"})
+        );
+        assert_eq!(
+            parameters("portsctl ensure sip 1 tcp,udp --may-move --owner a"),
+            json!({"name": "sip", "ports": 1, "protocols": ["tcp", "udp"], "mayMove": true, "owner": "a"})
         );
         assert_eq!(parameters("portsctl list"), json!({}));
         assert_eq!(
@@ -214,6 +259,14 @@ mod tests {
             "portsctl allocate 1 tcp --owner a/b",
             "portsctl allocate 1 tcp --on-behalf-of host/x",
             "portsctl deallocate",
+            "portsctl deallocate tcp --start 20000",
+            "portsctl deallocate tcp --end 20000",
+            "portsctl deallocate tcp --start 0 --end 20000",
+            "portsctl deallocate tcp --name db --start 20000 --end 20000",
+            "portsctl ensure db 1",
+            "portsctl ensure db 1 tcp,tcp",
+            "portsctl ensure db 1 tcp,",
+            "portsctl ensure _ 1 tcp",
             "portsctl list --protocol x",
             "portsctl set-module",
             "portsctl set-module _x",

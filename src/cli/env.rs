@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::failure::Failure;
 use super::output::Output;
 use super::session::{self, Session};
-use crate::model::{Allocation, Owner, PortRange, Protocol};
+use crate::model::{Allocation, Owner, PortRange, Protocol, RangeName};
 use crate::reply::{CallerInfo, CallerKind, Listed};
 use crate::request::Method;
 
@@ -46,7 +46,7 @@ fn variables(held: &[Allocation]) -> (Map<String, Value>, Vec<String>) {
         let mut ranges: Vec<PortRange> = held.iter().filter(unnamed).map(|one| one.range).collect();
         ranges.sort_unstable();
         if let Some(lowest) = ranges.first() {
-            describe(protocol, *lowest, &mut variables);
+            describe(protocol, None, *lowest, &mut variables);
         }
         if ranges.len() > 1 {
             remarks.push(format!(
@@ -56,17 +56,34 @@ fn variables(held: &[Allocation]) -> (Map<String, Value>, Vec<String>) {
             ));
         }
     }
+    for one in held.iter().filter(|one| !one.claimed) {
+        if let Some(name) = &one.name {
+            let before = variables.len();
+            describe(one.protocol, Some(name), one.range, &mut variables);
+            if variables.len() == before {
+                remarks.push(format!("another range has the variables of {}", one.range));
+            }
+        }
+    }
     if variables.is_empty() {
-        remarks.push("no unnamed range is held, so that there are no variables".to_owned());
+        remarks.push("no range is held, so that there are no variables".to_owned());
     }
     (variables, remarks)
 }
 
-/// The variables of one range.
-fn describe(protocol: Protocol, range: PortRange, variables: &mut Map<String, Value>) {
+/// The variables of one range: `TCP_PORT` and so on, with the name of a named one behind it. Variables
+/// that there are already stay: names that differ only in letters that a variable can't have are one.
+fn describe(
+    protocol: Protocol,
+    name: Option<&RangeName>,
+    range: PortRange,
+    variables: &mut Map<String, Value>,
+) {
     let prefix = protocol.as_str().to_ascii_uppercase();
-    let mut set = |name, value: String| {
-        variables.insert(format!("{prefix}_{name}"), Value::String(value));
+    let suffix = name.map_or(String::new(), |name| format!("_{}", variable_part(name)));
+    let mut set = |kind, value: String| {
+        let variable = format!("{prefix}_{kind}{suffix}");
+        variables.entry(variable).or_insert(Value::String(value));
     };
     set("PORT", range.start().to_string());
     let count = range.count().get();
@@ -77,6 +94,12 @@ fn describe(protocol: Protocol, range: PortRange, variables: &mut Map<String, Va
         let ports: Vec<_> = (range.start()..=range.end()).map(|port| port.to_string()).collect();
         set("PORTS", ports.join(","));
     }
+}
+
+/// The name in upper case, with `_` for what a variable's name can't have.
+fn variable_part(name: &RangeName) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    name.as_str().chars().map(letter).collect()
 }
 
 #[cfg(test)]
@@ -113,16 +136,31 @@ mod tests {
     }
 
     #[test]
-    fn named_ranges_and_claims_are_left_out() {
+    fn named_ranges_have_their_name_in_the_variables() {
         let held = [
             ("tcp", Some("db"), 20000, 20000, false),
+            ("udp", Some("rtp-media.1"), 20005, 20006, false),
+        ];
+        let expected = "TCP_PORT_DB=20000\nUDP_PORT_RTP_MEDIA_1=20005\n\
+                        UDP_PORTS_RANGE_RTP_MEDIA_1=20005-20006\n\
+                        UDP_PORTS_RTP_MEDIA_1=20005,20006\n";
+        assert_eq!(render(&held), (expected.to_owned(), vec![]));
+        let alike =
+            [("tcp", Some("a-b"), 20000, 20000, false), ("tcp", Some("a.b"), 20001, 20001, false)];
+        let (text, remarks) = render(&alike);
+        assert_eq!((text.as_str(), remarks.len()), ("TCP_PORT_A_B=20000\n", 1));
+    }
+
+    #[test]
+    fn claims_are_left_out() {
+        let held = [
+            ("tcp", Some("web"), 20000, 20000, true),
             ("tcp", None, 20001, 20001, true),
             ("udp", None, 20005, 20005, false),
         ];
         assert_eq!(render(&held), ("UDP_PORT=20005\n".to_owned(), vec![]));
         let (text, remarks) = render(&held[..2]);
-        assert_eq!(text, "");
-        assert_eq!(remarks.len(), 1);
+        assert_eq!((text.as_str(), remarks.len()), ("", 1));
     }
 
     #[test]

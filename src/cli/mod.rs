@@ -20,7 +20,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::json;
 
-use crate::reply::{Allocated, CallerInfo, Deallocated, Listed, ModuleRemoved, ModuleSet, Modules};
+use crate::reply::{
+    Allocated, CallerInfo, Deallocated, Ensured, Listed, ModuleRemoved, ModuleSet, Modules,
+};
 use crate::request::Method;
 use args::{Command, Options, SetModule};
 use failure::Failure;
@@ -41,6 +43,7 @@ fn run(options: Options) -> Result<Output, Failure> {
     let connect = || Session::connect(&socket::choose(socket), json);
     match command {
         Command::Allocate(args) => connect()?.show::<Allocated>(Method::Allocate, &args),
+        Command::Ensure(args) => connect()?.show::<Ensured>(Method::Ensure, &args),
         Command::Deallocate(args) => connect()?.show::<Deallocated>(Method::Deallocate, &args),
         Command::List(args) => connect()?.show::<Listed>(Method::List, &args),
         Command::Whoami => connect()?.show::<CallerInfo>(Method::WhoAmI, &json!({})),

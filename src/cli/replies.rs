@@ -7,11 +7,17 @@ use super::session::Show;
 use super::table::{Column, table};
 use crate::model::{Allocation, ModuleId, RangeName, UserName};
 use crate::reply::{
-    Allocated, CallerInfo, CallerKind, Deallocated, Listed, ModuleEntry, ModuleRemoved, ModuleSet,
-    Modules,
+    Allocated, CallerInfo, CallerKind, Deallocated, Ensured, Listed, ModuleEntry, ModuleRemoved,
+    ModuleSet, Modules,
 };
 
 impl Show for Allocated {
+    fn show(&self) -> Output {
+        Output::line(self.range)
+    }
+}
+
+impl Show for Ensured {
     fn show(&self) -> Output {
         Output::line(self.range)
     }

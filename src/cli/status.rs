@@ -143,6 +143,8 @@ fn numbers(pools: &[PoolStatus]) -> String {
         Column::Right("PORTS"),
         Column::Right("ALLOCATED"),
         Column::Right("FREE"),
+        Column::Right("QUARANTINED"),
+        Column::Right("BOUND"),
         Column::Right("LARGEST FREE"),
         Column::Right("RANGES"),
     ];
@@ -153,6 +155,8 @@ fn numbers(pools: &[PoolStatus]) -> String {
             pool.total.to_string(),
             pool.allocated.to_string(),
             pool.free.to_string(),
+            pool.quarantined.to_string(),
+            pool.bound.to_string(),
             pool.largest_free.to_string(),
             pool.allocations.to_string(),
         ]
@@ -174,7 +178,7 @@ mod tests {
         let pool = |protocol, allocated, largest| {
             json!({
                 "protocol": protocol, "start": 20000, "end": 20019, "total": 18,
-                "allocated": allocated, "free": 18 - allocated, "largestFree": largest,
+                "allocated": allocated, "free": 17 - allocated, "quarantined": 3, "bound": 1, "largestFree": largest,
                 "allocations": 2
             })
         };
@@ -204,9 +208,9 @@ mod tests {
     #[test]
     fn administrators_see_everything() {
         let expected = "\
-PROTOCOL  POOL         PORTS  ALLOCATED  FREE  LARGEST FREE  RANGES
-tcp       20000-20019     18          5    13            10       2
-udp       20000-20019     18          0    18            18       2
+PROTOCOL  POOL         PORTS  ALLOCATED  FREE  QUARANTINED  BOUND  LARGEST FREE  RANGES
+tcp       20000-20019     18          5    12            3      1            10       2
+udp       20000-20019     18          0    17            3      1            18       2
 
 tcp 20000-20019, 1 port to a character (2 excluded ports are drawn as if they were free)
 20000 ####......#.........

@@ -219,6 +219,7 @@ fn refusal(status: StatusCode, text: &'static str) -> HttpResponse<HttpBody> {
 const fn name(method: Method) -> &'static str {
     match method {
         Method::Allocate => "allocate",
+        Method::Ensure => "ensure",
         Method::Deallocate => "deallocate",
         Method::List => "list",
         Method::WhoAmI => "who_am_i",

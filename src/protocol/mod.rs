@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::Error;
-use crate::model::{Module, ModuleId};
+use crate::model::{Module, ModuleId, Part, PortRange};
 use crate::peer::Scope;
 use crate::registry::Labels;
 use crate::request::{Interface, Method, Request, Target};
@@ -52,9 +52,23 @@ fn decode(
                 target: target(&params)?,
             }
         }
+        Method::Ensure => {
+            let params = params(&["name", "ports", "protocols", "mayMove", "owner", "onBehalfOf"])?;
+            Request::Ensure {
+                name: params.required("name")?,
+                ports: params.required("ports")?,
+                protocols: params.required("protocols")?,
+                may_move: params.optional("mayMove")?.unwrap_or(false),
+                target: target(&params)?,
+            }
+        }
         Method::Deallocate => {
-            let params = params(&["protocol", "owner", "onBehalfOf"])?;
-            Request::Deallocate { protocol: params.required("protocol")?, target: target(&params)? }
+            let params = params(&["protocol", "name", "start", "end", "owner", "onBehalfOf"])?;
+            Request::Deallocate {
+                protocol: params.required("protocol")?,
+                part: part(&params)?,
+                target: target(&params)?,
+            }
         }
         Method::List => {
             let params = params(&["owner", "protocol"])?;
@@ -75,6 +89,22 @@ fn decode(
             Request::RemoveModule { module_id: params.required("moduleId")? }
         }
     })
+}
+
+/// A name, or both ends of a range, or neither.
+fn part(params: &Params<'_>) -> Result<Part, BadParameter> {
+    let name = params.optional("name")?;
+    match (name, params.optional("start")?, params.optional("end")?) {
+        (None, None, None) => Ok(Part::All),
+        (Some(name), None, None) => Ok(Part::Named(name)),
+        (None, Some(start), Some(end)) => {
+            let first = if start == 0 { "start" } else { "end" };
+            PortRange::new(start, end).map(Part::Ports).map_err(|_| params.bad(first))
+        }
+        (Some(_), _, _) => Err(params.bad("name")),
+        (None, None, Some(_)) => Err(params.bad("start")),
+        (None, Some(_), None) => Err(params.bad("end")),
+    }
 }
 
 fn target(params: &Params<'_>) -> Result<Target, BadParameter> {

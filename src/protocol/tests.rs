@@ -11,8 +11,8 @@ use crate::model::{
     Allocation, ModuleId, Owner, PortRange, Protocol, RangeName, Timestamp, UserId, UserName,
 };
 use crate::reply::{
-    Allocated, CallerInfo, CallerKind, Deallocated, Listed, ModuleEntry, ModuleRemoved, ModuleSet,
-    Modules, PoolStatus, Reply, Status,
+    Allocated, CallerInfo, CallerKind, Deallocated, Ensured, Listed, ModuleEntry, ModuleRemoved,
+    ModuleSet, Modules, PoolStatus, Reply, Status,
 };
 
 fn descriptions() -> [Description<'static>; 2] {
@@ -171,8 +171,9 @@ fn sample(description: &Description<'_>, name: &str, kind: &Type<'_>) -> Value {
     match (name, kind) {
         (_, Type::Bool) => json!(true),
         (_, Type::Int) => json!(4),
-        ("owner" | "onBehalfOf" | "moduleId" | "unixUser", Type::String) => json!("m1"),
+        ("owner" | "onBehalfOf" | "moduleId" | "unixUser" | "name", Type::String) => json!("m1"),
         (_, Type::Optional(inner)) => sample(description, name, inner),
+        (_, Type::Array(inner)) => json!([sample(description, name, inner)]),
         (_, Type::Map(_)) => json!({}),
         (_, Type::Custom(custom)) => {
             let custom = description.custom_types().find(|one| one.name() == custom).unwrap();
@@ -188,7 +189,11 @@ fn the_described_parameters_are_those_that_are_read() {
     for method in Method::ALL {
         let description = described(method.interface());
         let described = description.methods().find(|one| *one.name() == method.name()).unwrap();
-        let fields: Vec<_> = described.inputs().collect();
+        // start and end go together, and not with a name: a test of their own is below
+        let fields: Vec<_> = described
+            .inputs()
+            .filter(|field| !["start", "end"].contains(&field.name().as_ref()))
+            .collect();
         let whole: serde_json::Map<String, Value> = fields
             .iter()
             .map(|field| {
@@ -236,6 +241,7 @@ fn reply(method: Method) -> Reply {
     let unix_user = UserName::parse("m1").unwrap();
     match method {
         Method::Allocate => Reply::Allocate(Allocated { range }),
+        Method::Ensure => Reply::Ensure(Ensured { range, changed: true }),
         Method::Deallocate => Reply::Deallocate(Deallocated { ranges: vec![range] }),
         Method::List => Reply::List(Listed { allocations: vec![allocation] }),
         Method::WhoAmI => Reply::WhoAmI(CallerInfo {
@@ -254,6 +260,8 @@ fn reply(method: Method) -> Reply {
                 total: 4,
                 allocated: 1,
                 free: 3,
+                quarantined: 0,
+                bound: 0,
                 largest_free: 3,
                 allocations: 1,
             }],
@@ -350,5 +358,37 @@ fn everything_described_has_a_comment() {
                 assert!(is_said(field.comments()), "{}: {}", custom.name(), field.name());
             }
         }
+    }
+}
+
+#[test]
+fn a_part_to_free_is_a_name_or_both_ends() {
+    let part = |fields: Value| {
+        let mut whole = json!({ "protocol": "tcp" });
+        whole.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let raw = serde_json::value::to_raw_value(&whole).unwrap();
+        match decode(Method::Deallocate, Some(&raw), Spelling::CamelCase) {
+            Ok(Request::Deallocate { part, .. }) => Ok(part),
+            Ok(other) => panic!("{other:?}"),
+            Err(BadParameter(name)) => Err(name),
+        }
+    };
+    let range = PortRange::new(20000, 20003).unwrap();
+    assert_eq!(part(json!({})), Ok(Part::All));
+    assert_eq!(part(json!({ "name": null, "start": null, "end": null })), Ok(Part::All));
+    assert_eq!(part(json!({ "name": "db" })), Ok(Part::Named("db".parse().unwrap())));
+    assert_eq!(part(json!({ "start": 20000, "end": 20003 })), Ok(Part::Ports(range)));
+    for (fields, named) in [
+        (json!({ "start": 20000 }), "end"),
+        (json!({ "end": 20000 }), "start"),
+        (json!({ "start": 20003, "end": 20000 }), "end"),
+        (json!({ "start": 0, "end": 20000 }), "start"),
+        (json!({ "start": 65536, "end": 65537 }), "start"),
+        (json!({ "start": 20000, "end": "20003" }), "end"),
+        (json!({ "name": "db", "start": 20000, "end": 20003 }), "name"),
+        (json!({ "name": "db", "end": 20003 }), "name"),
+        (json!({ "name": "" }), "name"),
+    ] {
+        assert_eq!(part(fields.clone()), Err(named.to_owned()), "{fields}");
     }
 }

@@ -16,8 +16,8 @@ pub use open::{FILE_NAME, OpenError};
 
 use crate::error::StorageReason;
 use crate::model::{
-    Allocation, Demand, InvalidValue, Module, ModuleId, Owner, PortRange, Protocol, RangeName,
-    Timestamp, UserName,
+    Allocation, Demand, InvalidValue, Module, ModuleId, Origin, Owner, PortRange, Protocol,
+    RangeName, Timestamp, UserName,
 };
 
 /// The database of one state directory.
@@ -31,8 +31,37 @@ pub struct Store {
 pub struct Contents {
     /// What is held, in no particular order.
     pub allocations: Vec<Allocation>,
+    /// What was freed, in the order in which it was: all since a given moment, and the last range
+    /// of each owner and name.
+    pub released: Vec<Released>,
     /// The registered modules, in no particular order.
     pub modules: Vec<Module>,
+}
+
+/// A range that was freed.
+pub struct Released {
+    /// The range as it was.
+    pub allocation: Allocation,
+    /// When it was freed.
+    pub at: Timestamp,
+}
+
+/// What an event of the history is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// The owner got the range.
+    Allocated,
+    /// The owner lost it.
+    Deallocated,
+}
+
+impl EventKind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Deallocated => "deallocated",
+        }
+    }
 }
 
 /// The database could not be read or written, or holds what portsd would never write.
@@ -88,12 +117,12 @@ impl StoreError {
 }
 
 impl Store {
-    /// Reads everything.
-    pub fn load(&mut self) -> Result<Contents, StoreError> {
+    /// Reads everything, and what was freed after `since`.
+    pub fn load(&mut self, since: Timestamp) -> Result<Contents, StoreError> {
         // both in one transaction: they must belong together
         let transaction = self.connection.transaction()?;
         let data_version = data_version(&transaction)?;
-        let contents = read_contents(&transaction)?;
+        let contents = read_contents(&transaction, since)?;
         transaction.commit()?;
         self.data_version = data_version;
         Ok(contents)
@@ -118,7 +147,7 @@ fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("PRAGMA data_version", [], |row| row.get(0))
 }
 
-fn read_contents(connection: &Connection) -> Result<Contents, StoreError> {
+fn read_contents(connection: &Connection, since: Timestamp) -> Result<Contents, StoreError> {
     let mut statement = connection.prepare_cached(
         r#"SELECT owner, protocol, name, start, "end", claimed, allocated_at FROM allocations"#,
     )?;
@@ -134,7 +163,25 @@ fn read_contents(connection: &Connection) -> Result<Contents, StoreError> {
     while let Some(row) = rows.next()? {
         modules.push(read_module(row)?);
     }
-    Ok(Contents { allocations, modules })
+    Ok(Contents { allocations, released: read_released(connection, since)?, modules })
+}
+
+fn read_released(connection: &Connection, since: Timestamp) -> Result<Vec<Released>, StoreError> {
+    let mut statement = connection.prepare_cached(
+        r#"SELECT owner, protocol, name, start, "end", claimed, at AS allocated_at FROM history
+           WHERE kind = 'deallocated'
+               AND (at > :since OR id IN (
+                   SELECT max(id) FROM history
+                   WHERE kind = 'deallocated' GROUP BY owner, protocol, name))
+           ORDER BY id"#,
+    )?;
+    let mut rows = statement.query(named_params! { ":since": since.as_unix() })?;
+    let mut released = Vec::new();
+    while let Some(row) = rows.next()? {
+        let allocation = read_allocation(row)?;
+        released.push(Released { at: allocation.allocated_at, allocation });
+    }
+    Ok(released)
 }
 
 /// Many changes, one transaction. Dropped without [`Batch::commit`], nothing of it stays.
@@ -153,9 +200,9 @@ impl Batch<'_> {
         self.current != *self.loaded
     }
 
-    /// Reads everything as this batch sees it.
-    pub fn load(&mut self) -> Result<Contents, StoreError> {
-        let contents = read_contents(&self.transaction)?;
+    /// Reads everything as this batch sees it, and what was freed after `since`.
+    pub fn load(&mut self, since: Timestamp) -> Result<Contents, StoreError> {
+        let contents = read_contents(&self.transaction, since)?;
         *self.loaded = self.current;
         Ok(contents)
     }
@@ -164,6 +211,16 @@ impl Batch<'_> {
     /// [`Edit::keep`], nothing of it stays.
     pub fn edit(&mut self) -> Result<Edit<'_>, StoreError> {
         Ok(Edit { savepoint: self.transaction.savepoint()? })
+    }
+
+    /// Forgets the events before a moment, and all but the newest `rows`.
+    pub fn forget(&self, before: Timestamp, rows: u32) -> Result<(), StoreError> {
+        let mut statement = self.transaction.prepare_cached(
+            "DELETE FROM history
+             WHERE at < :before OR id <= (SELECT max(id) FROM history) - :rows",
+        )?;
+        statement.execute(named_params! { ":before": before.as_unix(), ":rows": rows })?;
+        Ok(())
     }
 
     /// Returns when everything is on the disk.
@@ -232,6 +289,35 @@ impl Edit<'_> {
             ":owner": allocation.owner.as_str(),
         })?;
         the_row(&mut rows)
+    }
+
+    /// Adds an event to the history.
+    pub fn record(
+        &self,
+        kind: EventKind,
+        allocation: &Allocation,
+        at: Timestamp,
+        origin: &Origin,
+    ) -> Result<(), StoreError> {
+        let mut statement = self.savepoint.prepare_cached(
+            r#"INSERT INTO history
+                   (at, kind, owner, protocol, name, start, "end", claimed, uid, on_behalf_of)
+               VALUES (:at, :kind, :owner, :protocol, :name, :start, :end, :claimed, :uid,
+                   :on_behalf_of)"#,
+        )?;
+        statement.execute(named_params! {
+            ":at": at.as_unix(),
+            ":kind": kind.as_str(),
+            ":owner": allocation.owner.as_str(),
+            ":protocol": allocation.protocol.as_str(),
+            ":name": allocation.name.as_ref().map(RangeName::as_str),
+            ":start": allocation.range.start(),
+            ":end": allocation.range.end(),
+            ":claimed": allocation.claimed,
+            ":uid": origin.uid.0,
+            ":on_behalf_of": origin.on_behalf_of.as_ref().map(ModuleId::as_str),
+        })?;
+        Ok(())
     }
 
     /// Stores a module's entry, over an older one of the same id.

@@ -81,10 +81,28 @@ pub(super) const MIGRATIONS: &[&str] = &[
     CREATE VIEW UDP_PORTS (start, "end", module) AS
         SELECT start, "end", owner FROM allocations WHERE protocol = 'udp';
     "#,
+    // 2: what was held
+    r#"
+    -- Who got and who lost which ports, in the order of the changes. A range that gets another end
+    -- is lost and got. at counts seconds since 1970; uid is who made the call.
+    CREATE TABLE history (
+        id           INTEGER PRIMARY KEY,
+        at           INTEGER NOT NULL CHECK (at BETWEEN 0 AND 4294967295),
+        kind         TEXT    NOT NULL CHECK (kind IN ('allocated', 'deallocated')),
+        owner        TEXT    NOT NULL,
+        protocol     TEXT    NOT NULL CHECK (protocol IN ('tcp', 'udp')),
+        name         TEXT,
+        start        INTEGER NOT NULL,
+        "end"        INTEGER NOT NULL,
+        claimed      INTEGER NOT NULL CHECK (claimed IN (0, 1)),
+        uid          INTEGER NOT NULL,
+        on_behalf_of TEXT
+    ) STRICT;
+    "#,
 ];
 
 /// The version of a current database: the number of migrations.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Brings the database from `version` to the current one.
 pub(super) fn migrate(connection: &mut Connection, version: u32) -> rusqlite::Result<()> {

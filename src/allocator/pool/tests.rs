@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 
+use std::time::Duration;
+
 use super::*;
-use crate::model::{RangeName, Timestamp};
+use crate::model::{Demand, Part, PortCount, RangeName, Timestamp};
 
 impl Pool {
     /// Asserts what must always hold: ranges do not overlap, and the index agrees with them.
@@ -25,30 +27,40 @@ impl Pool {
             }
             assert_eq!(indexed, space.allocations.len());
             assert!(taken == space.taken);
-            let status = self.status(protocol);
-            assert_eq!(status.total, status.allocated + status.free);
+            assert!(space.freed.keys().all(|port| !taken.has(*port)));
+            let status = self.status(protocol, at(0, &BoundPorts::none()));
+            assert_eq!(status.total, status.allocated + status.free + status.bound);
         }
     }
 
-    /// Carries out a plan as the owning thread does, and returns the range that came of it.
-    fn follow(&mut self, wish: Wish<'_>, plan: Plan) -> PortRange {
-        for freed in &plan.freed {
-            self.remove(freed);
+    /// Carries out a plan as the owning thread does, and returns what is held by it.
+    fn follow(&mut self, plan: Plan, now: Timestamp) -> Vec<Allocation> {
+        let mut held = plan.kept;
+        for edit in plan.edits {
+            let (freed, placed) = match edit {
+                Edit::Free(from) => (Some(from), Vec::new()),
+                Edit::Resize(from, range) => {
+                    (Some(from.clone()), vec![Allocation { range, ..from }])
+                }
+                Edit::Cut(from, part) => {
+                    let rest = from.range.without(part);
+                    let rest = rest.into_iter().map(|range| Allocation { range, ..from.clone() });
+                    (Some(from.clone()), rest.collect())
+                }
+                Edit::Place { owner, protocol, name, range } => {
+                    (None, vec![Allocation { name, ..allocation(&owner, protocol, range) }])
+                }
+            };
+            if let Some(one) = freed {
+                self.release(&one, now);
+            }
+            for one in placed {
+                self.insert(one.clone()).unwrap();
+                held.push(one);
+            }
         }
-        let range = match plan.step {
-            Step::Keep(kept) => kept.range,
-            Step::Resize(from, to) => {
-                self.remove(&from);
-                self.insert(Allocation { range: to, ..from }).unwrap();
-                to
-            }
-            Step::Place(range) => {
-                self.insert(allocation(wish.owner, wish.protocol, range)).unwrap();
-                range
-            }
-        };
         self.invariant();
-        range
+        held
     }
 }
 
@@ -76,15 +88,32 @@ fn allocation(owner: &Owner, protocol: Protocol, range: PortRange) -> Allocation
 }
 
 fn pool(start: u16, end: u16, exclude: &[PortRange]) -> Pool {
-    Pool::new(PoolConfig { range: range(start, end), exclude: exclude.to_vec() })
+    // without quarantine: what it changes has tests of its own
+    let (range, quarantine) = (range(start, end), Duration::ZERO);
+    Pool::new(PoolConfig { range, exclude: exclude.to_vec(), quarantine, skip_bound: true })
 }
 
-/// A call with tcp, without a demand.
+/// The conditions so many seconds after the beginning.
+fn at(seconds: u32, bound: &BoundPorts) -> Conditions<'_> {
+    Conditions { now: Timestamp::from_unix(seconds), bound }
+}
+
+/// A call with tcp, without a demand, at the beginning and with no port bound.
 fn allocate(
     pool: &mut Pool,
     name: &str,
     count: u16,
     keep_existing: bool,
+) -> Result<PortRange, Error> {
+    allocate_at(pool, name, count, keep_existing, at(0, &BoundPorts::none()))
+}
+
+fn allocate_at(
+    pool: &mut Pool,
+    name: &str,
+    count: u16,
+    keep_existing: bool,
+    conditions: Conditions<'_>,
 ) -> Result<PortRange, Error> {
     let owner = owner(name);
     let wish = Wish {
@@ -94,15 +123,30 @@ fn allocate(
         keep_existing,
         demand: None,
     };
-    let plan = pool.plan(wish)?;
-    Ok(pool.follow(wish, plan))
+    let plan = pool.plan_allocate(wish, conditions)?;
+    Ok(pool.follow(plan, conditions.now).last().unwrap().range)
 }
 
 fn free(pool: &mut Pool, name: &str) {
-    for held in pool.list(Some(&owner(name)), Some(Protocol::Tcp)) {
-        pool.remove(&held);
-    }
-    pool.invariant();
+    free_at(pool, name, 0);
+}
+
+fn free_at(pool: &mut Pool, name: &str, seconds: u32) {
+    release(pool, name, &Part::All, false, seconds).unwrap();
+}
+
+/// Frees a part, and returns what is left of the ranges that it was cut out of.
+fn release(
+    pool: &mut Pool,
+    name: &str,
+    part: &Part,
+    may_free_claims: bool,
+    seconds: u32,
+) -> Result<Vec<PortRange>, Error> {
+    let owner = owner(name);
+    let release = Release { owner: &owner, protocol: Protocol::Tcp, part, may_free_claims };
+    let plan = pool.plan_deallocate(release)?;
+    Ok(pool.follow(plan, Timestamp::from_unix(seconds)).iter().map(|one| one.range).collect())
 }
 
 #[test]
@@ -201,7 +245,7 @@ fn excluded_ports_are_never_given() {
     assert_eq!(allocate(&mut pool, "c", 1, false), Ok(range(101, 101)));
     let full = Error::PoolExhausted { protocol: Protocol::Tcp, requested: 1, largest_free: 0 };
     assert_eq!(allocate(&mut pool, "d", 1, false), Err(full));
-    let status = pool.status(Protocol::Tcp);
+    let status = pool.status(Protocol::Tcp, at(0, &BoundPorts::none()));
     assert_eq!((status.total, status.allocated, status.free), (6, 6, 0));
 }
 
@@ -246,16 +290,18 @@ fn demand_counts_everything_but_claims() {
     };
     let exceeded =
         |requested, allocated, demand| Err(Error::DemandExceeded { requested, allocated, demand });
-    assert_eq!(pool.plan(wish(3, false, 4)), exceeded(3, 2, 4));
-    let plan = pool.plan(wish(2, false, 4)).unwrap();
-    pool.follow(wish(2, false, 4), plan);
-    assert_eq!(pool.plan(wish(1, true, 4)), exceeded(1, 4, 4));
-    assert!(pool.plan(wish(2, false, 4)).is_ok());
+    let none = BoundPorts::none();
+    let plan = |pool: &Pool, wish| pool.plan_allocate(wish, at(0, &none));
+    assert_eq!(plan(&pool, wish(3, false, 4)), exceeded(3, 2, 4));
+    let planned = plan(&pool, wish(2, false, 4)).unwrap();
+    pool.follow(planned, Timestamp::from_unix(0));
+    assert_eq!(plan(&pool, wish(1, true, 4)), exceeded(1, 4, 4));
+    assert!(plan(&pool, wish(2, false, 4)).is_ok());
     // a lowered demand takes nothing away and stops growth
-    assert!(pool.plan(wish(2, false, 1)).is_ok());
-    assert!(pool.plan(wish(1, false, 1)).is_ok());
-    assert_eq!(pool.plan(wish(3, false, 1)), exceeded(3, 4, 1));
-    assert_eq!(pool.plan(wish(1, true, 0)), exceeded(1, 4, 0));
+    assert!(plan(&pool, wish(2, false, 1)).is_ok());
+    assert!(plan(&pool, wish(1, false, 1)).is_ok());
+    assert_eq!(plan(&pool, wish(3, false, 1)), exceeded(3, 4, 1));
+    assert_eq!(plan(&pool, wish(1, true, 0)), exceeded(1, 4, 0));
 }
 
 #[test]
@@ -270,7 +316,7 @@ fn ranges_outside_the_pool_do_not_count_against_it() {
         assert_eq!(allocate(&mut pool, "b", 1, false), Ok(range(109, 109)));
         free(&mut pool, "b");
     }
-    let status = pool.status(Protocol::Tcp);
+    let status = pool.status(Protocol::Tcp, at(0, &BoundPorts::none()));
     assert_eq!((status.total, status.allocated, status.free), (10, 9, 1));
 }
 
@@ -323,6 +369,302 @@ fn overlapping_rows_are_not_taken_in() {
     pool.invariant();
 }
 
+#[test]
+fn an_owner_returns_to_where_it_was() {
+    let mut pool = pool(100, 199, &[]);
+    allocate(&mut pool, "x", 10, false).unwrap();
+    assert_eq!(allocate(&mut pool, "a", 4, false), Ok(range(110, 113)));
+    allocate(&mut pool, "y", 1, false).unwrap();
+    free(&mut pool, "x");
+    free(&mut pool, "a");
+    assert_eq!(allocate(&mut pool, "b", 2, false), Ok(range(100, 101)));
+    assert_eq!(allocate(&mut pool, "a", 4, false), Ok(range(110, 113)));
+    // another size has the same start, if it fits
+    free(&mut pool, "a");
+    assert_eq!(allocate(&mut pool, "a", 2, false), Ok(range(110, 111)));
+    free(&mut pool, "a");
+    // and if somebody is there, a new place
+    pool.insert(allocation(&owner("z"), Protocol::Tcp, range(111, 111))).unwrap();
+    assert_ne!(allocate(&mut pool, "a", 2, false), Ok(range(110, 111)));
+}
+
+/// A pool whose freed ports rest for ten seconds.
+fn resting_pool(start: u16, end: u16) -> Pool {
+    let (range, quarantine) = (range(start, end), Duration::from_secs(10));
+    Pool::new(PoolConfig { range, exclude: Vec::new(), quarantine, skip_bound: true })
+}
+
+#[test]
+fn freed_ports_rest_before_others_get_them() {
+    let none = BoundPorts::none();
+    let mut pool = resting_pool(100, 109);
+    allocate(&mut pool, "a", 2, false).unwrap();
+    allocate(&mut pool, "b", 2, false).unwrap();
+    free_at(&mut pool, "a", 1000);
+    let status = |pool: &Pool, now| pool.status(Protocol::Tcp, at(now, &none)).quarantined;
+    assert_eq!((status(&pool, 1000), status(&pool, 1009), status(&pool, 1010)), (2, 2, 0));
+    let mut allocate =
+        |name, count, now| allocate_at(&mut pool, name, count, false, at(now, &none));
+    // 100-101 would be the best fit
+    assert_eq!(allocate("c", 2, 1009), Ok(range(104, 105)));
+    // it is none of the owner's own concern
+    assert_eq!(allocate("a", 2, 1009), Ok(range(100, 101)));
+    free_at(&mut pool, "a", 1020);
+    let mut allocate =
+        |name, count, now| allocate_at(&mut pool, name, count, false, at(now, &none));
+    assert_eq!(allocate("d", 2, 1030), Ok(range(100, 101)));
+}
+
+#[test]
+fn resting_ports_are_used_when_nothing_else_fits_oldest_first() {
+    let none = BoundPorts::none();
+    let mut pool = resting_pool(100, 105);
+    for name in ["a", "b", "c"] {
+        allocate(&mut pool, name, 2, false).unwrap();
+    }
+    for (name, seconds) in [("b", 1000), ("c", 1001), ("a", 1002)] {
+        free_at(&mut pool, name, seconds);
+    }
+    let mut allocate = |name, count| allocate_at(&mut pool, name, count, false, at(1003, &none));
+    assert_eq!(allocate("d", 1), Ok(range(102, 102)));
+    assert_eq!(allocate("e", 2), Ok(range(103, 104)));
+    assert_eq!(allocate("f", 2), Ok(range(100, 101)));
+    let exhausted = |requested, largest_free| {
+        Err(Error::PoolExhausted { protocol: Protocol::Tcp, requested, largest_free })
+    };
+    assert_eq!(allocate("g", 2), exhausted(2, 1));
+    // a clock that went back keeps them resting
+    free_at(&mut pool, "d", 1_000_000);
+    let largest = pool.status(Protocol::Tcp, at(5, &none));
+    assert_eq!((largest.quarantined, largest.largest_free), (2, 1));
+}
+
+#[test]
+fn bound_ports_are_not_given() {
+    let mut pool = pool(100, 109, &[]);
+    let mut bound = BoundPorts::none();
+    bound.insert(Protocol::Tcp, range(102, 103));
+    bound.insert(Protocol::Udp, range(100, 109));
+    let mut allocate = |name, count| allocate_at(&mut pool, name, count, false, at(0, &bound));
+    assert_eq!(allocate("a", 2), Ok(range(100, 101)));
+    // growth stops at a stranger's port
+    assert_eq!(allocate("a", 3), Ok(range(104, 106)));
+    assert_eq!(allocate("b", 2), Ok(range(100, 101)));
+    let exhausted = Error::PoolExhausted { protocol: Protocol::Tcp, requested: 4, largest_free: 3 };
+    assert_eq!(allocate("c", 4), Err(exhausted));
+    let status = pool.status(Protocol::Tcp, at(0, &bound));
+    assert_eq!((status.total, status.allocated, status.free, status.bound), (10, 5, 3, 2));
+}
+
+#[test]
+fn a_port_bound_inside_the_owners_range_is_the_owner_at_work() {
+    let mut pool = pool(100, 109, &[]);
+    allocate(&mut pool, "a", 2, false).unwrap();
+    let mut bound = BoundPorts::none();
+    bound.insert(Protocol::Tcp, range(100, 101));
+    let mut allocate = |name, count| allocate_at(&mut pool, name, count, false, at(0, &bound));
+    assert_eq!(allocate("a", 4), Ok(range(100, 103)));
+    assert_eq!(allocate("a", 1), Ok(range(100, 100)));
+    let status = pool.status(Protocol::Tcp, at(0, &bound));
+    // what was 101 has no holder any more
+    assert_eq!((status.allocated, status.bound), (1, 1));
+}
+
+#[test]
+fn bound_ports_do_not_matter_where_they_are_not_to() {
+    let config = PoolConfig {
+        range: range(100, 109),
+        exclude: Vec::new(),
+        quarantine: Duration::ZERO,
+        skip_bound: false,
+    };
+    let mut pool = Pool::new(config);
+    let mut bound = BoundPorts::none();
+    bound.insert(Protocol::Tcp, range(100, 109));
+    assert_eq!(allocate_at(&mut pool, "a", 2, false, at(0, &bound)), Ok(range(100, 101)));
+    assert_eq!(pool.status(Protocol::Tcp, at(0, &bound)).bound, 0);
+}
+
+// --- named ranges
+
+fn ensure(
+    pool: &mut Pool,
+    name: &str,
+    count: u16,
+    protocols: &str,
+    may_move: bool,
+) -> Result<(PortRange, bool), Error> {
+    let (owner, name) = (owner("a"), RangeName::parse(name).unwrap());
+    let protocols: crate::model::Protocols = protocols.parse().unwrap();
+    let wish = NamedWish {
+        owner: &owner,
+        name: &name,
+        ports: ports(count),
+        protocols: protocols.as_slice(),
+        may_move,
+        demand: Some(Demand { tcp: 20, udp: 10 }),
+    };
+    let plan = pool.plan_ensure(wish, at(0, &BoundPorts::none()))?;
+    let changed = !plan.edits.is_empty();
+    let held = pool.follow(plan, Timestamp::from_unix(0));
+    assert_eq!(held.len(), protocols.as_slice().len());
+    assert!(held.iter().all(|one| one.range == held[0].range && one.name.as_ref() == Some(&name)));
+    Ok((held[0].range, changed))
+}
+
+#[test]
+fn a_named_range_is_there_after_any_number_of_calls() {
+    let mut pool = pool(100, 199, &[]);
+    assert_eq!(ensure(&mut pool, "db", 2, "tcp", false), Ok((range(100, 101), true)));
+    for _ in 0..3 {
+        assert_eq!(ensure(&mut pool, "db", 2, "tcp", false), Ok((range(100, 101), false)));
+    }
+    assert_eq!(ensure(&mut pool, "db", 4, "tcp", false), Ok((range(100, 103), true)));
+    assert_eq!(ensure(&mut pool, "db", 1, "tcp", false), Ok((range(100, 100), true)));
+    // names are independent of each other, and stand side by side
+    assert_eq!(ensure(&mut pool, "web", 1, "tcp", false), Ok((range(101, 101), true)));
+    assert_eq!(ensure(&mut pool, "db", 1, "tcp", false), Ok((range(100, 100), false)));
+    assert_eq!(allocate(&mut pool, "a", 1, false), Ok(range(102, 102)));
+    assert_eq!(pool.list(Some(&owner("a")), None).len(), 3);
+}
+
+#[test]
+fn a_named_range_that_cant_grow_stays_unless_it_may_move() {
+    let mut pool = pool(100, 199, &[]);
+    ensure(&mut pool, "db", 2, "tcp", false).unwrap();
+    allocate(&mut pool, "b", 1, false).unwrap();
+    let refusal = Error::CannotGrow { start: 100, end: 101, requested: 3 };
+    assert_eq!(ensure(&mut pool, "db", 3, "tcp", false), Err(refusal));
+    assert_eq!(ensure(&mut pool, "db", 2, "tcp", false), Ok((range(100, 101), false)));
+    assert_eq!(ensure(&mut pool, "db", 3, "tcp", true), Ok((range(103, 105), true)));
+    assert_eq!(pool.list(Some(&owner("a")), None).len(), 1);
+}
+
+#[test]
+fn a_named_range_has_the_same_numbers_in_every_protocol() {
+    let mut pool = pool(100, 109, &[]);
+    pool.insert(allocation(&owner("b"), Protocol::Udp, range(100, 101))).unwrap();
+    assert_eq!(ensure(&mut pool, "sip", 2, "tcp,udp", false), Ok((range(102, 103), true)));
+    assert_eq!(ensure(&mut pool, "sip", 2, "udp,tcp", false), Ok((range(102, 103), false)));
+    assert_eq!(ensure(&mut pool, "sip", 4, "tcp,udp", false), Ok((range(102, 105), true)));
+    // one that is no longer listed is left as it is
+    assert_eq!(ensure(&mut pool, "sip", 1, "tcp", false), Ok((range(102, 102), true)));
+    assert_eq!(pool.list(None, Some(Protocol::Udp))[1].range, range(102, 105));
+    // and comes along again when it is
+    assert_eq!(ensure(&mut pool, "sip", 2, "tcp,udp", false), Ok((range(102, 103), true)));
+}
+
+#[test]
+fn a_protocol_that_is_listed_later_gets_the_numbers_or_all_move_together() {
+    let mut pool = pool(100, 109, &[]);
+    assert_eq!(ensure(&mut pool, "sip", 2, "tcp", false), Ok((range(100, 101), true)));
+    pool.insert(allocation(&owner("b"), Protocol::Udp, range(101, 101))).unwrap();
+    let refusal = Error::CannotGrow { start: 100, end: 101, requested: 2 };
+    assert_eq!(ensure(&mut pool, "sip", 2, "tcp,udp", false), Err(refusal));
+    assert_eq!(ensure(&mut pool, "sip", 2, "tcp,udp", true), Ok((range(102, 103), true)));
+    assert_eq!(pool.list(Some(&owner("a")), None).len(), 2);
+    // ranges of one name that stand apart can only come together by moving
+    let mut pool = self::pool(100, 109, &[]);
+    ensure(&mut pool, "sip", 2, "tcp", false).unwrap();
+    let apart = Allocation {
+        name: Some(RangeName::parse("sip").unwrap()),
+        ..allocation(&owner("a"), Protocol::Udp, range(105, 106))
+    };
+    pool.insert(apart).unwrap();
+    let refusal = Error::CannotGrow { start: 100, end: 101, requested: 2 };
+    assert_eq!(ensure(&mut pool, "sip", 2, "tcp,udp", false), Err(refusal));
+    assert_eq!(ensure(&mut pool, "sip", 2, "tcp,udp", true), Ok((range(100, 101), true)));
+}
+
+#[test]
+fn named_ranges_count_as_demand_and_a_claims_name_is_taken() {
+    let mut pool = pool(100, 199, &[]);
+    ensure(&mut pool, "rtp", 10, "udp", false).unwrap();
+    let exceeded = Error::DemandExceeded { requested: 11, allocated: 10, demand: 10 };
+    assert_eq!(ensure(&mut pool, "rtp", 11, "udp", true), Err(exceeded));
+    let exceeded = Error::DemandExceeded { requested: 1, allocated: 10, demand: 10 };
+    assert_eq!(ensure(&mut pool, "sip", 1, "tcp,udp", false), Err(exceeded));
+    let name = RangeName::parse("fixed").unwrap();
+    pool.insert(Allocation {
+        claimed: true,
+        name: Some(name.clone()),
+        ..allocation(&owner("a"), Protocol::Tcp, range(150, 150))
+    })
+    .unwrap();
+    let taken = Error::NameTaken { owner: owner("a"), name };
+    assert_eq!(ensure(&mut pool, "fixed", 1, "tcp", true), Err(taken));
+}
+
+#[test]
+fn a_named_range_returns_to_where_it_was() {
+    let mut pool = pool(100, 199, &[]);
+    ensure(&mut pool, "db", 2, "tcp", false).unwrap();
+    ensure(&mut pool, "web", 2, "tcp", false).unwrap();
+    release(&mut pool, "a", &Part::Named(RangeName::parse("db").unwrap()), false, 0).unwrap();
+    release(&mut pool, "a", &Part::Named(RangeName::parse("web").unwrap()), false, 0).unwrap();
+    assert_eq!(ensure(&mut pool, "web", 2, "tcp", false), Ok((range(102, 103), true)));
+    assert_eq!(ensure(&mut pool, "db", 2, "tcp", false), Ok((range(100, 101), true)));
+}
+
+// --- parts
+
+#[test]
+fn exact_ports_are_cut_out_of_what_the_owner_holds() {
+    let mut pool = pool(100, 199, &[]);
+    let cut =
+        |pool: &mut Pool, start, end| release(pool, "a", &Part::Ports(range(start, end)), false, 0);
+    allocate(&mut pool, "a", 10, false).unwrap();
+    assert_eq!(cut(&mut pool, 104, 105), Ok(vec![range(100, 103), range(106, 109)]));
+    assert_eq!(cut(&mut pool, 100, 100), Ok(vec![range(101, 103)]));
+    assert_eq!(cut(&mut pool, 109, 109), Ok(vec![range(106, 108)]));
+    assert_eq!(cut(&mut pool, 106, 108), Ok(vec![]));
+    let refusal = Error::NotAllocated { owner: owner("a") };
+    for (start, end) in [(104, 104), (103, 104), (100, 101), (150, 151), (101, 199)] {
+        assert_eq!(cut(&mut pool, start, end), Err(refusal.clone()), "{start}-{end}");
+    }
+    // across two ranges that stand side by side
+    pool.insert(allocation(&owner("a"), Protocol::Tcp, range(104, 109))).unwrap();
+    assert_eq!(cut(&mut pool, 103, 104), Ok(vec![range(101, 102), range(105, 109)]));
+    // nobody else's
+    pool.insert(allocation(&owner("b"), Protocol::Tcp, range(103, 104))).unwrap();
+    assert!(cut(&mut pool, 102, 105).is_err());
+}
+
+#[test]
+fn named_ranges_are_trimmed_and_not_split() {
+    let mut pool = pool(100, 199, &[]);
+    ensure(&mut pool, "db", 6, "tcp", false).unwrap();
+    let cut =
+        |pool: &mut Pool, start, end| release(pool, "a", &Part::Ports(range(start, end)), false, 0);
+    assert_eq!(cut(&mut pool, 102, 103), Err(Error::invalid("start")));
+    assert_eq!(cut(&mut pool, 100, 101), Ok(vec![range(102, 105)]));
+    assert_eq!(cut(&mut pool, 105, 105), Ok(vec![range(102, 104)]));
+    assert_eq!(pool.list(None, None)[0].name, Some(RangeName::parse("db").unwrap()));
+    let unknown = Part::Named(RangeName::parse("web").unwrap());
+    let refusal = Error::NotAllocated { owner: owner("a") };
+    assert_eq!(release(&mut pool, "a", &unknown, false, 0), Err(refusal));
+}
+
+#[test]
+fn claims_go_only_when_an_administrator_names_them() {
+    let mut pool = pool(100, 199, &[]);
+    let name = RangeName::parse("fixed").unwrap();
+    let claim = Allocation {
+        claimed: true,
+        name: Some(name.clone()),
+        ..allocation(&owner("a"), Protocol::Tcp, range(100, 103))
+    };
+    let refusal = Error::PermissionDenied { owner: Some(owner("a")) };
+    for part in [Part::Named(name), Part::Ports(range(100, 103)), Part::Ports(range(103, 103))] {
+        pool.insert(claim.clone()).unwrap();
+        release(&mut pool, "a", &Part::All, true, 0).unwrap();
+        assert_eq!(release(&mut pool, "a", &part, false, 0), Err(refusal.clone()));
+        assert_eq!(pool.list(None, None), std::slice::from_ref(&claim));
+        release(&mut pool, "a", &part, true, 0).unwrap();
+        pool.list(None, None).iter().for_each(|rest| pool.release(rest, Timestamp::from_unix(0)));
+    }
+}
+
 // --- the pool against a model that thinks in single ports
 
 const FIRST: u16 = 100;
@@ -363,6 +705,8 @@ fn action() -> impl Strategy<Value = Action> {
 #[derive(Default)]
 struct Model {
     held: Vec<Held>,
+    /// Where an owner's unnamed range was that went last.
+    last: BTreeMap<&'static str, u16>,
 }
 
 impl Model {
@@ -413,17 +757,26 @@ impl Model {
             return None;
         }
         let replaced = if keep_existing { Vec::new() } else { unnamed.clone() };
-        let start = if let Some(same) = replaced.iter().find(|one| one.end - one.start + 1 == count)
-        {
-            same.start
+        let same = replaced.iter().find(|one| one.end - one.start + 1 == count);
+        let in_place = same.map(|same| same.start).or_else(|| self.best_in_place(&replaced, count));
+        let start = if let Some(start) = in_place {
+            start
         } else {
-            self.best_in_place(&replaced, count)
+            let last = self.last.get(owner).copied();
+            last.filter(|last| self.all_free(*last, count, &replaced))
                 .or_else(|| self.behind(&own, keep_existing, count))
                 .or_else(|| {
                     let blocks = self.blocks(&replaced);
                     blocks.into_iter().filter(|(size, _)| *size >= count).min().map(|(_, at)| at)
                 })?
         };
+        // what goes: first the others, then the one that gets another size
+        let stays = |one: &&Held| in_place == Some(one.start);
+        let goes = replaced.iter().filter(|one| !stays(one));
+        let resized = replaced.iter().filter(|one| same.is_none() && stays(one));
+        if let Some(last) = goes.chain(resized).last() {
+            self.last.insert(owner, last.start);
+        }
         self.held.retain(|one| !replaced.contains(one));
         self.held.push(Held { owner, start, end: start + count - 1, is_claim: false });
         Some((start, start + count - 1))
@@ -462,6 +815,7 @@ proptest! {
         let excluded = range(EXCLUDED, EXCLUDED);
         let mut pool = pool(FIRST, LAST, &[excluded]);
         let mut model = Model::default();
+        let bound = BoundPorts::none();
         for action in actions {
             match action {
                 Action::Allocate { owner: name, count, keep_existing, demand } => {
@@ -473,14 +827,22 @@ proptest! {
                         keep_existing,
                         demand,
                     };
-                    let got = pool.plan(wish).map(|plan| pool.follow(wish, plan));
+                    let conditions = at(0, &bound);
+                    let got = pool
+                        .plan_allocate(wish, conditions)
+                        .map(|plan| pool.follow(plan, conditions.now).last().unwrap().range);
                     let expected = model.allocate(OWNERS[name], count, keep_existing, demand);
                     prop_assert_eq!(got.ok().map(|got| (got.start(), got.end())), expected);
                 }
                 Action::Free { owner: name } => {
-                    let held = pool.list(Some(&owner(OWNERS[name])), None);
-                    held.iter().filter(|one| !one.claimed).for_each(|one| pool.remove(one));
-                    model.held.retain(|one| one.owner != OWNERS[name] || one.is_claim);
+                    free(&mut pool, OWNERS[name]);
+                    let goes = |one: &Held| one.owner == OWNERS[name] && !one.is_claim;
+                    if let Some(highest) =
+                        model.held.iter().filter(|one| goes(one)).map(|one| one.start).max()
+                    {
+                        model.last.insert(OWNERS[name], highest);
+                    }
+                    model.held.retain(|one| !goes(one));
                 }
                 Action::Claim { owner: name, start, count } => {
                     let claim = Allocation {

@@ -1,0 +1,324 @@
+//! What a change does: planned against the picture, carried out on the database.
+
+use std::io;
+
+use super::bound::BoundPorts;
+use super::pool::{self, Conditions, NamedWish, Plan, Release, Wish};
+use super::state::{Effect, State};
+use crate::error::Error;
+use crate::model::{
+    Allocation, Demand, Module, ModuleId, Origin, Owner, Part, PortCount, PortRange, Protocol,
+    Protocols, RangeName, Timestamp,
+};
+use crate::store::{Edit, EventKind, StoreError};
+
+/// A change that has been authorised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Gives `owner` a range.
+    Allocate {
+        /// For whom.
+        owner: Owner,
+        /// Of which protocol.
+        protocol: Protocol,
+        /// How many ports.
+        ports: PortCount,
+        /// One more unnamed range, or the only one afterwards.
+        keep_existing: bool,
+        /// How many ports the owner may hold in that protocol; `None` for no check.
+        demand: Option<u16>,
+    },
+    /// Gives `owner` a range of that name.
+    Ensure {
+        /// For whom.
+        owner: Owner,
+        /// The range's name.
+        name: RangeName,
+        /// How many ports.
+        ports: PortCount,
+        /// In which protocols, at the same numbers.
+        protocols: Protocols,
+        /// Whether it may get other numbers.
+        may_move: bool,
+        /// How many ports the owner may hold; `None` for no check.
+        demand: Option<Demand>,
+    },
+    /// Frees ports that `owner` holds in one protocol.
+    Deallocate {
+        /// Whose ports.
+        owner: Owner,
+        /// The protocol.
+        protocol: Protocol,
+        /// Which of them.
+        part: Part,
+        /// Whether a claim may be named.
+        may_free_claims: bool,
+    },
+    /// Registers a module.
+    SetModule(Module),
+    /// Takes a module away with all that it and its helpers hold.
+    RemoveModule(ModuleId),
+}
+
+/// What a change has done, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The range that the owner has now.
+    Allocated(Allocation),
+    /// The ranges of that name that the owner has now, and whether anything is new about them.
+    Ensured {
+        /// One for each protocol, at the same numbers.
+        held: Vec<Allocation>,
+        /// False if all of them were there.
+        changed: bool,
+    },
+    /// The ports that were freed, with whose they were.
+    Deallocated(Vec<Allocation>),
+    /// The module is registered.
+    ModuleSet,
+    /// The module is gone, and these ranges of it and its helpers.
+    ModuleRemoved(Vec<Allocation>),
+}
+
+/// The moment of a call: its time, and which ports are bound then.
+pub(super) struct Moment<'a> {
+    pub(super) now: Timestamp,
+    pub(super) kernel: &'a mut Kernel,
+}
+
+/// What the kernel says of ports, asked once for many calls at the most.
+#[derive(Default)]
+pub(super) struct Kernel {
+    bound: Option<BoundPorts>,
+    is_failing: bool,
+}
+
+impl Kernel {
+    /// What the kernel said is old.
+    pub(super) fn forget(&mut self) {
+        self.bound = None;
+    }
+
+    /// The ports that are bound. Where the kernel can't be asked, no port is left out for it, and
+    /// the journal is told once.
+    fn bound(&mut self) -> &BoundPorts {
+        let Self { bound, is_failing } = self;
+        bound.get_or_insert_with(|| {
+            let asked = BoundPorts::read();
+            tell(asked.as_ref().err(), is_failing);
+            asked.unwrap_or_else(|_| BoundPorts::none())
+        })
+    }
+}
+
+fn tell(error: Option<&io::Error>, is_failing: &mut bool) {
+    if let (Some(error), false) = (error, *is_failing) {
+        tracing::warn!(%error, "it is not known which ports are bound; none is left out for it");
+    }
+    *is_failing = error.is_some();
+}
+
+impl Moment<'_> {
+    /// Plans, and asks the kernel only if it matters: a repeat of a call costs nothing.
+    fn plan(
+        &mut self,
+        state: &State,
+        plan: impl Fn(Conditions<'_>) -> Result<Plan, Error>,
+    ) -> Result<Plan, Error> {
+        let none = BoundPorts::none();
+        let planned = plan(Conditions { now: self.now, bound: &none });
+        match planned {
+            Ok(planned) if !planned.takes_ports() => Ok(planned),
+            planned if !state.pool.skips_bound() => planned,
+            _ => plan(Conditions { now: self.now, bound: self.kernel.bound() }),
+        }
+    }
+}
+
+/// A change that can be carried out as it is.
+pub(super) struct Work {
+    plan: Plan,
+    registry: Option<RegistryEdit>,
+    kind: Kind,
+}
+
+enum RegistryEdit {
+    Set(Module),
+    Remove(ModuleId),
+}
+
+/// What the outcome is about.
+enum Kind {
+    Allocate,
+    Ensure,
+    Deallocate,
+    SetModule,
+    RemoveModule,
+}
+
+/// A change that has been carried out, not yet committed. Made of the stored rows.
+pub(super) struct Done {
+    pub(super) outcome: Outcome,
+    pub(super) effects: Vec<Effect>,
+}
+
+impl Work {
+    /// How to carry out a change, or why it is refused.
+    pub(super) fn plan(
+        change: Change,
+        state: &State,
+        moment: &mut Moment<'_>,
+    ) -> Result<Self, Error> {
+        let pool = &state.pool;
+        let on_ports = |plan, kind| Self { plan, registry: None, kind };
+        Ok(match change {
+            Change::Allocate { owner, protocol, ports, keep_existing, demand } => {
+                let wish = Wish { owner: &owner, protocol, ports, keep_existing, demand };
+                let plan = moment.plan(state, |conditions| pool.plan_allocate(wish, conditions))?;
+                on_ports(plan, Kind::Allocate)
+            }
+            Change::Ensure { owner, name, ports, protocols, may_move, demand } => {
+                let (owner, name, protocols) = (&owner, &name, protocols.as_slice());
+                let wish = NamedWish { owner, name, ports, protocols, may_move, demand };
+                let plan = moment.plan(state, |conditions| pool.plan_ensure(wish, conditions))?;
+                on_ports(plan, Kind::Ensure)
+            }
+            Change::Deallocate { owner, protocol, part, may_free_claims } => {
+                let release = Release { owner: &owner, protocol, part: &part, may_free_claims };
+                on_ports(pool.plan_deallocate(release)?, Kind::Deallocate)
+            }
+            Change::SetModule(module) => {
+                state.registry.check(&module).map_err(|_| Error::invalid("unixUser"))?;
+                let is_new = state.registry.get(&module.id) != Some(&module);
+                let registry = is_new.then_some(RegistryEdit::Set(module));
+                Self { plan: Plan::default(), registry, kind: Kind::SetModule }
+            }
+            Change::RemoveModule(id) => {
+                let plan = pool.plan_removal(|owner| state.registry.belongs_to(owner, &id));
+                let registry =
+                    state.registry.get(&id).is_some().then_some(RegistryEdit::Remove(id));
+                Self { plan, registry, kind: Kind::RemoveModule }
+            }
+        })
+    }
+
+    /// Stores the change.
+    pub(super) fn carry_out(self, edit: &Edit<'_>, now: Timestamp) -> Result<Done, StoreError> {
+        let Self { plan, registry, kind } = self;
+        let changed = !plan.edits.is_empty();
+        let mut ledger = Ledger { held: plan.kept, freed: Vec::new(), effects: Vec::new() };
+        for step in plan.edits {
+            ledger.carry_out(step, edit, now)?;
+        }
+        match registry {
+            Some(RegistryEdit::Set(module)) => {
+                edit.set_module(&module)?;
+                ledger.effects.push(Effect::Registered(module));
+            }
+            Some(RegistryEdit::Remove(id)) => {
+                edit.delete_module(&id)?;
+                ledger.effects.push(Effect::Unregistered(id));
+            }
+            None => {}
+        }
+        let Ledger { mut held, freed, effects } = ledger;
+        let outcome = match kind {
+            Kind::Allocate => {
+                let allocation = held.pop().ok_or_else(nothing_given)?;
+                Outcome::Allocated(allocation)
+            }
+            Kind::Ensure => Outcome::Ensured { held, changed },
+            Kind::Deallocate => Outcome::Deallocated(freed),
+            Kind::SetModule => Outcome::ModuleSet,
+            Kind::RemoveModule => Outcome::ModuleRemoved(freed),
+        };
+        Ok(Done { outcome, effects })
+    }
+}
+
+fn nothing_given() -> StoreError {
+    StoreError::Contradiction("a plan to allocate has given nothing".to_owned())
+}
+
+impl Done {
+    /// Adds what has happened to the history. Gives the number of events.
+    pub(super) fn record(
+        &self,
+        edit: &Edit<'_>,
+        now: Timestamp,
+        origin: &Origin,
+    ) -> Result<usize, StoreError> {
+        let mut events = 0;
+        for effect in &self.effects {
+            let (kind, allocation) = match effect {
+                Effect::Freed(allocation) => (EventKind::Deallocated, allocation),
+                Effect::Held(allocation) => (EventKind::Allocated, allocation),
+                Effect::Registered(_) | Effect::Unregistered(_) => continue,
+            };
+            edit.record(kind, allocation, now, origin)?;
+            events += 1;
+        }
+        Ok(events)
+    }
+}
+
+/// What has come of a plan so far.
+struct Ledger {
+    held: Vec<Allocation>,
+    freed: Vec<Allocation>,
+    effects: Vec<Effect>,
+}
+
+impl Ledger {
+    fn carry_out(
+        &mut self,
+        step: pool::Edit,
+        edit: &Edit<'_>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        match step {
+            pool::Edit::Free(allocation) => {
+                let freed = edit.delete(&allocation)?;
+                self.effects.push(Effect::Freed(freed.clone()));
+                self.freed.push(freed);
+            }
+            pool::Edit::Resize(from, to) => {
+                let resized = edit.resize(&from, to)?;
+                self.effects.push(Effect::Freed(from));
+                self.hold(resized);
+            }
+            pool::Edit::Cut(from, part) => self.cut(&from, part, edit)?,
+            pool::Edit::Place { owner, protocol, name, range } => {
+                let placed =
+                    Allocation { owner, protocol, name, range, claimed: false, allocated_at: now };
+                self.hold(edit.insert(&placed)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, allocation: Allocation) {
+        self.effects.push(Effect::Held(allocation.clone()));
+        self.held.push(allocation);
+    }
+
+    /// Takes `part` out of a range; what is left of it below and above stays held.
+    fn cut(
+        &mut self,
+        from: &Allocation,
+        part: PortRange,
+        edit: &Edit<'_>,
+    ) -> Result<(), StoreError> {
+        self.effects.push(Effect::Freed(from.clone()));
+        let mut rest = from.range.without(part).into_iter();
+        match rest.next() {
+            Some(first) => self.hold(edit.resize(from, first)?),
+            None => drop(edit.delete(from)?),
+        }
+        for other in rest {
+            self.hold(edit.insert(&Allocation { range: other, ..from.clone() })?);
+        }
+        self.freed.push(Allocation { range: part, ..from.clone() });
+        Ok(())
+    }
+}
