@@ -6,15 +6,15 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, OFlag, fcntl, open};
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockname, getsockopt, listen,
-    socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockname, getsockopt,
+    listen, socket, sockopt,
 };
 use nix::sys::stat::{Mode, fchmod, umask};
 
@@ -186,10 +186,20 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 pub fn bind_socket(listen: &Listen) -> Result<(Socket, BoundSocket), ActivationError> {
     let Listen { endpoint, path } = listen;
     check_length(path)?;
+    let io = |error: Errno| ActivationError::Io { path: path.clone(), source: error.into() };
+    let _turn = turn(path).map_err(io)?;
     clear_the_way(path)?;
-    let listener = bind_with_mode(path, socket_mode(endpoint.scope))
-        .map_err(|error| ActivationError::Io { path: path.clone(), source: error.into() })?;
+    let listener = bind_with_mode(path, socket_mode(endpoint.scope)).map_err(io)?;
     Ok((Socket { endpoint: *endpoint, listener }, BoundSocket::new(path.clone())))
+}
+
+/// Has daemons that start at the same time look at a path and take it one after the other: what one
+/// finds dead, another may just have made.
+fn turn(path: &Path) -> nix::Result<Flock<OwnedFd>> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let directory = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+    Flock::lock(directory, FlockArg::LockExclusive).map_err(|(_, error)| error)
 }
 
 const fn socket_mode(scope: Scope) -> Mode {
@@ -210,12 +220,21 @@ fn clear_the_way(path: &Path) -> Result<(), ActivationError> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(ActivationError::Live { path: path.to_owned() }),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(io)
-        }
-        Err(error) => Err(io(error)),
+    match is_live(path) {
+        Ok(true) => Err(ActivationError::Live { path: path.to_owned() }),
+        Ok(false) => fs::remove_file(path).map_err(io),
+        Err(error) => Err(io(error.into())),
+    }
+}
+
+/// Whether anybody listens, asked without waiting: a full queue is somebody's, too.
+fn is_live(path: &Path) -> nix::Result<bool> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    match connect(fd.as_raw_fd(), &UnixAddr::new(path)?) {
+        Ok(()) | Err(Errno::EAGAIN) => Ok(true),
+        Err(Errno::ECONNREFUSED) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -114,26 +114,33 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// No limit may be 0, nor so high that it is none.
     fn check(&self) -> Result<(), String> {
-        let counts = [
-            ("message_bytes", self.message_bytes),
-            ("admin_message_bytes", self.admin_message_bytes),
-            ("batch", self.batch),
-            ("connections", self.connections),
-            ("connections_per_uid", self.connections_per_uid),
-            ("queue", self.queue),
-        ];
-        let times = [
+        const COUNT_MAX: usize = 1_000_000;
+        const BYTES_MAX: usize = 1024 * 1024 * 1024;
+        const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+        for (name, count, max) in [
+            ("message_bytes", self.message_bytes, BYTES_MAX),
+            ("admin_message_bytes", self.admin_message_bytes, BYTES_MAX),
+            ("batch", self.batch, COUNT_MAX),
+            ("connections", self.connections, COUNT_MAX),
+            ("connections_per_uid", self.connections_per_uid, COUNT_MAX),
+            ("queue", self.queue, COUNT_MAX),
+        ] {
+            if !(1..=max).contains(&count) {
+                return Err(format!("limits.{name} has to be between 1 and {max}"));
+            }
+        }
+        for (name, time) in [
             ("unfinished_message", self.unfinished_message),
             ("unread_reply", self.unread_reply),
             ("idle_connection", self.idle_connection),
-        ];
-        let zero_counts = counts.iter().filter(|(_, count)| *count == 0).map(|(name, _)| name);
-        let zero_times = times.iter().filter(|(_, time)| time.is_zero()).map(|(name, _)| name);
-        match zero_counts.chain(zero_times).next() {
-            Some(name) => Err(format!("limits.{name} must not be 0")),
-            None => Ok(()),
+        ] {
+            if time.is_zero() || time > TIME_MAX {
+                return Err(format!("limits.{name} has to be more than 0 and at most a day"));
+            }
         }
+        Ok(())
     }
 }
 
@@ -310,6 +317,8 @@ mod tests {
             ("[limits]\nbatch = 0", "limits.batch"),
             ("[limits]\nbatch = -1", "batch"),
             ("[limits]\nunread_reply = \"soon\"", "unread_reply"),
+            ("[limits]\nqueue = 9000000000000000000", "limits.queue"),
+            ("[limits]\nidle_connection = \"400000000000y\"", "limits.idle_connection"),
             ("[limits]\nidle_connection = 0", "limits.idle_connection"),
             ("[pool", "pool"),
         ] {

@@ -8,6 +8,7 @@ use clap::Parser;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -155,30 +156,62 @@ async fn serve(
         tasks: TaskTracker::new(),
         stopping: CancellationToken::new(),
     };
-    let accepting = TaskTracker::new();
+    let mut listeners = Vec::new();
     for Socket { endpoint, listener } in sockets {
         let socket = UnixListener::from_std(listener)?;
-        accepting.spawn(Listener::new(socket, endpoint, context.clone())?.listen());
+        listeners.push(Listener::new(socket, endpoint, context.clone())?);
     }
     let watchdog = tokio::spawn(watchdog::run(allocator.clone()));
-    notify("READY");
-    let result = tokio::select! {
-        _ = signals.terminate.recv() => Ok("told to stop"),
-        _ = signals.interrupt.recv() => Ok("interrupted"),
-        () = idleness(&context.connections, idle) => Ok("idle"),
-        () = allocator.closed() => Err(DaemonError::AllocatorStopped),
-    };
+    let result = accept(listeners, &context, &allocator, &mut signals, idle).await;
     notify("STOPPING");
     context.stopping.cancel();
-    accepting.close();
-    accepting.wait().await;
     context.tasks.close();
     if tokio::time::timeout(STOP_PATIENCE, context.tasks.wait()).await.is_err() {
         tracing::warn!(connections = context.tasks.len(), "stopped with connections open");
     }
+    // what is still queued has nobody left to answer to
+    allocator.stop();
     watchdog.abort();
     result.map(|reason| tracing::info!("{reason}, ended"))
 }
+
+/// Accepts connections until there is a reason to end.
+async fn accept(
+    mut listeners: Vec<Listener>,
+    context: &Context,
+    allocator: &Allocator,
+    signals: &mut Signals,
+    idle: Option<Duration>,
+) -> Result<&'static str, DaemonError> {
+    let mut is_ready = false;
+    loop {
+        let pause = CancellationToken::new();
+        let mut accepting = JoinSet::new();
+        for listener in listeners.drain(..) {
+            accepting.spawn(listener.listen(pause.clone()));
+        }
+        if !std::mem::replace(&mut is_ready, true) {
+            notify("READY");
+        }
+        let reason = tokio::select! {
+            _ = signals.terminate.recv() => Ok("told to stop"),
+            _ = signals.interrupt.recv() => Ok("interrupted"),
+            () = idleness(&context.connections, idle) => Ok(IDLE),
+            () = allocator.closed() => Err(DaemonError::AllocatorStopped),
+        };
+        pause.cancel();
+        listeners.extend(accepting.join_all().await);
+        // somebody may have come in at the last moment; later callers wait in the queue for the
+        // next start
+        if matches!(reason, Ok(IDLE)) && !context.tasks.is_empty() {
+            continue;
+        }
+        return reason;
+    }
+}
+
+/// The reason to end that somebody who comes in at the last moment undoes.
+const IDLE: &str = "idle";
 
 /// Returns when there has been no connection for `time`; never without a `time`.
 async fn idleness(connections: &Connections, time: Option<Duration>) {

@@ -19,6 +19,7 @@ pub mod client;
 pub mod config;
 pub mod daemon;
 pub mod error;
+pub mod journal;
 pub mod listener;
 pub mod model;
 pub mod peer;

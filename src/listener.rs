@@ -7,8 +7,9 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -17,7 +18,7 @@ pub use connections::Connections;
 pub use stream::{Received, TimedStream};
 
 use crate::config::Limits;
-use crate::peer::{self, Credentials, Peer, Scope};
+use crate::peer::{self, Credentials, Identified, Peer, Scope};
 use crate::protocol::{jsonrpc, varlink};
 use crate::service::Service;
 
@@ -26,7 +27,14 @@ use crate::service::Service;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a stopping service still looks for messages that have arrived but were not yet read.
-pub const LAST_LOOK: Duration = Duration::from_millis(100);
+const LAST_LOOK: Duration = Duration::from_millis(100);
+
+/// Returns when the service stops and what had arrived by then has been read. The same moment for
+/// every connection: one that goes on sending does not keep the service.
+pub async fn last_look(stopping: &CancellationToken) {
+    stopping.cancelled().await;
+    tokio::time::sleep(LAST_LOOK).await;
+}
 
 /// How long a caller's name may take to be found. Whoever has none by then is hung up on.
 const LOOK_UP_MAX: Duration = Duration::from_secs(60);
@@ -144,15 +152,16 @@ impl Listener {
         Ok(Self { socket, endpoint, front_end, context })
     }
 
-    /// Accepts connections until the service stops. Never ends for any other reason: an error of
-    /// one moment must not make the socket deaf.
-    pub async fn listen(self) {
-        let Self { socket, endpoint, front_end, context } = self;
+    /// Accepts connections until told to pause. Never ends for any other reason: an error of one
+    /// moment must not make the socket deaf.
+    pub async fn listen(self, pause: CancellationToken) -> Self {
+        let Self { socket, endpoint, front_end, context } = &self;
+        let endpoint = *endpoint;
         let mut is_failing = false;
         loop {
             let accepted = tokio::select! {
                 biased;
-                () = context.stopping.cancelled() => return,
+                () = pause.cancelled() => return self,
                 accepted = socket.accept() => accepted,
             };
             match accepted {
@@ -193,22 +202,36 @@ async fn serve(
     front_end: FrontEnd,
     context: &Context,
 ) -> io::Result<()> {
-    let credentials = Credentials::of(&stream)?;
+    let credentials = credentials(&stream).await?;
     let (uid, pid) = (credentials.uid(), credentials.pid());
-    let mut place = context.connections.enter(scope, uid)?;
-    // the user database may take its time; nobody else waits for it
-    let identified = tokio::task::spawn_blocking(move || peer::identify(&credentials, scope));
-    let identified = tokio::select! {
+    let place = context.connections.enter(scope, uid)?;
+    // the user database may take its time; nobody else waits for it. The place is taken for as long
+    // as that lasts, whatever becomes of the connection: the thread is.
+    let look_up = tokio::task::spawn_blocking(move || (peer::identify(&credentials, scope), place));
+    let (Identified { identity, account }, mut place) = tokio::select! {
         biased;
-        identified = identified => identified?,
+        found = look_up => found?,
         () = give_up(&context.stopping) => return Err(io::ErrorKind::TimedOut.into()),
     };
-    place.count_for(identified.accountable)?;
-    let peer = Peer { uid, pid, identity: identified.identity };
+    place.count_for(account)?;
+    let peer = Peer { uid, pid, identity };
     let (stream, received) = TimedStream::new(stream, context.limits.clone());
     let connection = Connection { stream, received, peer };
     match front_end {
         FrontEnd::Varlink(dispatcher) => dispatcher.serve(connection, context).await,
         FrontEnd::JsonRpc(dispatcher) => dispatcher.serve(connection, context).await,
+    }
+}
+
+/// Reads the credentials, for which a descriptor is needed: with none left, it waits for one.
+async fn credentials(stream: &UnixStream) -> io::Result<Credentials> {
+    let patience_ends = Instant::now() + LOOK_UP_MAX;
+    loop {
+        match Credentials::of(stream) {
+            Err(Errno::EMFILE | Errno::ENFILE) if Instant::now() < patience_ends => {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+            read => return Ok(read?),
+        }
     }
 }

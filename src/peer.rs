@@ -53,22 +53,34 @@ pub enum Scope {
 pub struct Credentials {
     uid: UserId,
     pid: Option<i32>,
-    pidfd: Option<OwnedFd>,
+    process: Process,
+}
+
+/// How the peer's process can be told from another one that gets its pid.
+#[derive(Debug)]
+enum Process {
+    /// By a descriptor that stands for it.
+    Pidfd(OwnedFd),
+    /// By its start time only: the kernel is older than 6.5.
+    StartTime,
+    /// Not at all: it has ended.
+    Gone,
 }
 
 impl Credentials {
     /// Reads the peer credentials of a connected Unix socket.
     pub fn of(socket: &impl AsFd) -> nix::Result<Self> {
         let credentials = getsockopt(socket, sockopt::PeerCredentials)?;
-        let pidfd = match getsockopt(socket, sockopt::PeerPidfd) {
-            Ok(fd) => Some(fd),
-            // a kernel before 6.5, or a peer that is gone
-            Err(Errno::ENOPROTOOPT | Errno::ENODATA | Errno::ESRCH | Errno::EINVAL) => None,
+        let process = match getsockopt(socket, sockopt::PeerPidfd) {
+            Ok(fd) => Process::Pidfd(fd),
+            Err(Errno::ENOPROTOOPT) => Process::StartTime,
+            // kernels differ in how they say that nobody is there any more
+            Err(Errno::EINVAL | Errno::ENODATA | Errno::ESRCH) => Process::Gone,
             Err(error) => return Err(error),
         };
         // 0: the peer lives in a pid namespace that can't be seen from here
         let pid = Some(credentials.pid()).filter(|pid| *pid > 0);
-        Ok(Self { uid: UserId(credentials.uid()), pid, pidfd })
+        Ok(Self { uid: UserId(credentials.uid()), pid, process })
     }
 
     /// The peer's user id on the host.
@@ -88,11 +100,13 @@ impl Credentials {
     fn cgroup(&self) -> Option<String> {
         let pid = self.pid?;
         let read = || std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok();
-        if let Some(pidfd) = &self.pidfd {
-            read().filter(|_| is_alive(pidfd.as_fd()))
-        } else {
-            let started = start_time(pid)?;
-            read().filter(|_| start_time(pid) == Some(started))
+        match &self.process {
+            Process::Pidfd(pidfd) => read().filter(|_| is_alive(pidfd.as_fd())),
+            Process::StartTime => {
+                let started = start_time(pid)?;
+                read().filter(|_| start_time(pid) == Some(started))
+            }
+            Process::Gone => None,
         }
     }
 }
@@ -111,35 +125,48 @@ fn start_time(pid: i32) -> Option<u64> {
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// Who a peer is, and which user its connections count against.
+/// Who a peer is, and whom its connections count against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identified {
     /// Who the peer is.
     pub identity: Identity,
-    /// The peer's own user id, or that of the user to whom it is subordinate.
-    pub accountable: UserId,
+    /// Who answers for it.
+    pub account: Account,
+}
+
+/// Whom connections count against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Account {
+    /// A user of the host, in person or through a subordinate user id.
+    User(UserId),
+    /// All who are nobody in particular, together: a rootful container can take any number of user
+    /// ids.
+    Nobody,
 }
 
 /// Finds out who the peer is. Blocks: it reads files and asks the user database.
 #[must_use]
 pub fn identify(credentials: &Credentials, scope: Scope) -> Identified {
     let uid = credentials.uid();
-    let itself = |identity| Identified { identity, accountable: uid };
+    let nobody = Identified { identity: Identity::Anonymous, account: Account::Nobody };
+    let known = |identity, uid| Identified { identity, account: Account::User(uid) };
     match scope {
-        Scope::Admin if uid == UserId::ROOT || uid == own_uid() => itself(Identity::Administrator),
-        Scope::Admin => itself(Identity::Anonymous),
-        Scope::Module if uid == overflow_uid() => itself(Identity::Anonymous),
+        Scope::Admin if uid == UserId::ROOT || uid == own_uid() => {
+            known(Identity::Administrator, uid)
+        }
+        Scope::Admin => nobody,
+        Scope::Module if uid == overflow_uid() => nobody,
         Scope::Module => match credentials.cgroup().map(|text| cgroup::classify(&text)) {
-            None | Some(cgroup::Place::RootfulContainer) => itself(Identity::Anonymous),
-            Some(cgroup::Place::Agent(id)) if uid == UserId::ROOT => itself(Identity::Agent(id)),
-            Some(_) if uid == UserId::ROOT => itself(Identity::Anonymous),
+            None | Some(cgroup::Place::RootfulContainer) => nobody,
+            Some(cgroup::Place::Agent(id)) if uid == UserId::ROOT => {
+                known(Identity::Agent(id), uid)
+            }
+            Some(_) if uid == UserId::ROOT => nobody,
             Some(_) => {
                 let subuid = || std::fs::read("/etc/subuid").unwrap_or_default();
                 match user(uid, &HostUsers, subuid) {
-                    Some((name, accountable)) => {
-                        Identified { identity: Identity::User(name), accountable }
-                    }
-                    None => itself(Identity::Anonymous),
+                    Some((name, owner)) => known(Identity::User(name), owner),
+                    None => nobody,
                 }
             }
         },
@@ -159,31 +186,50 @@ fn overflow_uid() -> UserId {
 
 /// The user database, as far as it matters here.
 trait Users {
-    fn name_of(&self, uid: UserId) -> Option<UserName>;
-    fn uid_of(&self, name: &str) -> Option<UserId>;
+    fn by_uid(&self, uid: UserId) -> LookUp;
+    fn by_name(&self, name: &str) -> LookUp;
+}
+
+/// What the user database says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum LookUp {
+    /// There is such a user.
+    Known(UserId, UserName),
+    /// There is such a user, of a name that no module can have.
+    Foreign,
+    /// There is no such user.
+    Unknown,
+    /// It can't be told. Whoever it is gets less, never more.
+    Failed,
 }
 
 /// The host's user database, through NSS. Any call may block.
 struct HostUsers;
 
 impl Users for HostUsers {
-    fn name_of(&self, uid: UserId) -> Option<UserName> {
-        let user = known(User::from_uid(Uid::from_raw(uid.0)))?;
-        // a name that no module entry can have makes nobody a module
-        UserName::parse(&user.name).ok()
+    fn by_uid(&self, uid: UserId) -> LookUp {
+        LookUp::from(User::from_uid(Uid::from_raw(uid.0)))
     }
 
-    fn uid_of(&self, name: &str) -> Option<UserId> {
-        known(User::from_name(name)).map(|user| UserId(user.uid.as_raw()))
+    fn by_name(&self, name: &str) -> LookUp {
+        LookUp::from(User::from_name(name))
     }
 }
 
-/// A look-up that failed is a user that is not known: the peer gets less, never more.
-fn known(found: nix::Result<Option<User>>) -> Option<User> {
-    found.unwrap_or_else(|error| {
-        tracing::warn!(%error, "the user database can't be asked");
-        None
-    })
+impl From<nix::Result<Option<User>>> for LookUp {
+    fn from(found: nix::Result<Option<User>>) -> Self {
+        match found {
+            Ok(Some(user)) => match UserName::parse(&user.name) {
+                Ok(name) => Self::Known(UserId(user.uid.as_raw()), name),
+                Err(_) => Self::Foreign,
+            },
+            Ok(None) => Self::Unknown,
+            Err(error) => {
+                tracing::warn!(%error, "the user database can't be asked");
+                Self::Failed
+            }
+        }
+    }
 }
 
 /// The user with that id, or the one user to whom the id is subordinate, and that user's own id.
@@ -192,23 +238,25 @@ fn user(
     users: &impl Users,
     subuid: impl FnOnce() -> Vec<u8>,
 ) -> Option<(UserName, UserId)> {
-    if let Some(name) = users.name_of(uid) {
-        return Some((name, uid));
+    match users.by_uid(uid) {
+        LookUp::Known(uid, name) => return Some((name, uid)),
+        LookUp::Foreign | LookUp::Failed => return None,
+        LookUp::Unknown => {}
     }
     let text = subuid();
     let text = String::from_utf8_lossy(&text);
-    let mut owners: Vec<UserId> = subuid::owners(&text, uid)
-        .filter_map(|owner| match owner {
-            subuid::Owner::Name(name) => users.uid_of(name),
-            subuid::Owner::Uid(uid) => Some(uid),
+    let mut owners: Vec<LookUp> = subuid::owners(&text, uid)
+        .map(|owner| match owner {
+            subuid::Owner::Name(name) => users.by_name(name),
+            subuid::Owner::Uid(uid) => users.by_uid(uid),
         })
-        // the superuser's own ranges belong to rootful containers, which are nobody
-        .filter(|owner| *owner != UserId::ROOT && users.name_of(*owner).is_some())
+        // lines of users that there are not say nothing
+        .filter(|owner| *owner != LookUp::Unknown)
         .collect();
-    owners.sort_by_key(|owner| owner.0);
     owners.dedup();
-    match owners[..] {
-        [owner] => Some((users.name_of(owner)?, owner)),
+    match &owners[..] {
+        // the superuser's own ranges belong to rootful containers, which are nobody
+        [LookUp::Known(owner, name)] if *owner != UserId::ROOT => Some((name.clone(), *owner)),
         _ => None,
     }
 }
@@ -219,18 +267,35 @@ mod tests {
 
     struct Table(&'static [(u32, &'static str)]);
 
-    impl Users for Table {
-        fn name_of(&self, uid: UserId) -> Option<UserName> {
-            let (_, name) = self.0.iter().find(|(id, _)| *id == uid.0)?;
-            UserName::parse(name).ok()
-        }
-
-        fn uid_of(&self, name: &str) -> Option<UserId> {
-            self.0.iter().find(|(_, known)| *known == name).map(|(id, _)| UserId(*id))
+    impl Table {
+        fn look_up(&self, wanted: impl Fn(u32, &str) -> bool) -> LookUp {
+            match self.0.iter().find(|(uid, name)| wanted(*uid, name)) {
+                Some((_, "broken")) => LookUp::Failed,
+                Some((uid, name)) => UserName::parse(name)
+                    .map_or(LookUp::Foreign, |name| LookUp::Known(UserId(*uid), name)),
+                None => LookUp::Unknown,
+            }
         }
     }
 
-    const USERS: Table = Table(&[(0, "root"), (1000, "m1"), (1001, "m2"), (100_050, "late")]);
+    impl Users for Table {
+        fn by_uid(&self, uid: UserId) -> LookUp {
+            self.look_up(|known, _| known == uid.0)
+        }
+
+        fn by_name(&self, name: &str) -> LookUp {
+            self.look_up(|_, known| known == name)
+        }
+    }
+
+    const USERS: Table = Table(&[
+        (0, "root"),
+        (1000, "m1"),
+        (1001, "m2"),
+        (100_050, "late"),
+        (100_060, "bob@example.org"),
+        (100_070, "broken"),
+    ]);
 
     fn named(uid: u32, subuid: &str) -> Option<(String, u32)> {
         user(UserId(uid), &USERS, || subuid.as_bytes().to_vec())
@@ -262,11 +327,27 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_strangers_and_of_root_are_skipped() {
+    fn ranges_of_strangers_are_skipped() {
         let found = Some(("m2".into(), 1001));
         assert_eq!(named(100_005, "ghost:100000:10\n4242:100000:10\nm2:100000:10\n"), found);
+    }
+
+    #[test]
+    fn roots_ranges_are_nobodys() {
         assert_eq!(named(100_005, "root:100000:10\n"), None);
-        assert_eq!(named(100_005, "0:100000:10\nm2:100000:10\n"), found);
+        assert_eq!(named(100_005, "0:100000:10\nm2:100000:10\n"), None);
+    }
+
+    #[test]
+    fn a_user_who_cant_be_a_module_is_nobody_else() {
+        // in person, whoever has the range around
+        assert_eq!(named(100_060, "m1:100000:65536\n"), None);
+        assert_eq!(named(100_070, "m1:100000:65536\n"), None);
+        // and as one of two owners
+        for owner in ["bob@example.org", "100060", "broken", "100070"] {
+            let subuid = format!("{owner}:100000:10\nm1:100000:10\n");
+            assert_eq!(named(100_005, &subuid), None, "{owner}");
+        }
     }
 
     #[test]

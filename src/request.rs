@@ -64,6 +64,19 @@ impl Method {
         }
     }
 
+    /// Whether the method may change anything.
+    #[must_use]
+    pub const fn is_change(self) -> bool {
+        match self {
+            Self::Allocate
+            | Self::Ensure
+            | Self::Deallocate
+            | Self::SetModule
+            | Self::RemoveModule => true,
+            Self::List | Self::WhoAmI | Self::GetStatus | Self::ListModules => false,
+        }
+    }
+
     /// The interface that has the method.
     #[must_use]
     pub const fn interface(self) -> Interface {
@@ -196,6 +209,21 @@ impl Request {
             | Self::WhoAmI
             | Self::GetStatus
             | Self::ListModules => None,
+        }
+    }
+
+    /// The protocol that the call is about, if it is about one.
+    #[must_use]
+    pub const fn protocol(&self) -> Option<Protocol> {
+        match self {
+            Self::Allocate { protocol, .. } | Self::Deallocate { protocol, .. } => Some(*protocol),
+            Self::List { protocol, .. } => *protocol,
+            Self::Ensure { .. }
+            | Self::WhoAmI
+            | Self::GetStatus
+            | Self::SetModule { .. }
+            | Self::ListModules
+            | Self::RemoveModule { .. } => None,
         }
     }
 

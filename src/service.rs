@@ -4,11 +4,14 @@
 //! resolved, the call authorised, carried out by the owning thread, written to the journal, and
 //! answered.
 
+use std::sync::Arc;
+
 use crate::allocator::bound::BoundPorts;
 use crate::allocator::pool::Conditions;
 use crate::allocator::{Allocator, Change, Outcome, State};
-use crate::error::{Condition, Error};
-use crate::model::{Allocation, ModuleId, Origin, Owner, Protocol, Timestamp, UserId};
+use crate::error::Error;
+use crate::journal::{Entry, Journal};
+use crate::model::{Demand, Origin, Owner, Protocol, Timestamp};
 use crate::peer::{Identity, Peer};
 use crate::policy::{Authorization, Caller, Subject, authorize};
 use crate::reply::{
@@ -21,13 +24,14 @@ use crate::request::{Method, Request};
 #[derive(Clone)]
 pub struct Service {
     allocator: Allocator,
+    journal: Arc<Journal>,
 }
 
 impl Service {
     /// A service over what the allocator owns.
     #[must_use]
-    pub const fn new(allocator: Allocator) -> Self {
-        Self { allocator }
+    pub fn new(allocator: Allocator) -> Self {
+        Self { allocator, journal: Arc::default() }
     }
 
     /// Carries out one call for the peer of a connection. What an error says is for the caller;
@@ -37,7 +41,7 @@ impl Service {
         reason = "a path to the method would fix the lifetime that a closure leaves open"
     )]
     pub async fn call(&self, peer: &Peer, request: Request) -> Result<Reply, Error> {
-        let entry = JournalEntry::new(peer, &request);
+        let entry = Entry::new(peer, &request);
         let result = match request {
             Request::WhoAmI => self.look(peer, request, |call| call.who_am_i()).await,
             Request::GetStatus => self.look(peer, request, |call| call.status()).await,
@@ -52,16 +56,14 @@ impl Service {
             | Request::RemoveModule { .. } => self.change(peer, request, &entry).await,
         };
         if let Err(error) = &result {
-            entry.refused(error);
+            self.journal.refused(&entry, error);
         }
         result
     }
 
     /// Tells the journal of a call that was refused for a parameter before it came to the door.
     pub fn refuse(&self, peer: &Peer, method: Method, parameter: &str) {
-        let (uid, pid) = (peer.uid.0, peer.pid);
-        let (method, outcome) = (method.name(), Condition::InvalidParameter.row().name);
-        tracing::warn!(method, uid, pid, parameter, outcome, "{method} refused: {outcome}");
+        self.journal.misspelt(peer, method, parameter);
     }
 
     /// A call that changes nothing.
@@ -77,19 +79,14 @@ impl Service {
             .await?
     }
 
-    async fn change(
-        &self,
-        peer: &Peer,
-        request: Request,
-        entry: &JournalEntry,
-    ) -> Result<Reply, Error> {
+    async fn change(&self, peer: &Peer, request: Request, entry: &Entry) -> Result<Reply, Error> {
         let origin = Origin { uid: peer.uid, on_behalf_of: request.on_behalf_of().cloned() };
         let peer = peer.clone();
         let outcome = self
             .allocator
             .change(origin, move |state| Authorized::new(&peer, &request, state)?.change(&request))
             .await?;
-        entry.changed(&outcome);
+        self.journal.changed(entry, &outcome);
         reply(outcome)
     }
 }
@@ -153,30 +150,32 @@ impl<'a> Authorized<'a> {
         Reply::ListModules(Modules { modules })
     }
 
+    /// The change that the call asks for.
     fn change(self, request: &Request) -> Result<Change, Error> {
-        Ok(match (request, self.subject) {
-            (
-                Request::Allocate { ports, protocol, keep_existing, .. },
-                Subject::Owner { owner, demand },
-            ) => Change::Allocate {
-                owner,
-                protocol: *protocol,
-                ports: *ports,
-                keep_existing: *keep_existing,
-                demand: demand.map(|demand| demand.of(*protocol)),
-            },
-            (
-                Request::Ensure { name, ports, protocols, may_move, .. },
-                Subject::Owner { owner, demand },
-            ) => Change::Ensure {
-                owner,
-                name: name.clone(),
-                ports: *ports,
-                protocols: protocols.clone(),
-                may_move: *may_move,
-                demand,
-            },
-            (Request::Deallocate { protocol, part, .. }, Subject::Owner { owner, demand }) => {
+        Ok(match request {
+            Request::Allocate { ports, protocol, keep_existing, .. } => {
+                let (owner, demand) = self.owner()?;
+                Change::Allocate {
+                    owner,
+                    protocol: *protocol,
+                    ports: *ports,
+                    keep_existing: *keep_existing,
+                    demand: demand.map(|demand| demand.of(*protocol)),
+                }
+            }
+            Request::Ensure { name, ports, protocols, may_move, .. } => {
+                let (owner, demand) = self.owner()?;
+                Change::Ensure {
+                    owner,
+                    name: name.clone(),
+                    ports: *ports,
+                    protocols: protocols.clone(),
+                    may_move: *may_move,
+                    demand,
+                }
+            }
+            Request::Deallocate { protocol, part, .. } => {
+                let (owner, demand) = self.owner()?;
                 Change::Deallocate {
                     owner,
                     protocol: *protocol,
@@ -185,17 +184,30 @@ impl<'a> Authorized<'a> {
                     may_free_claims: demand.is_none(),
                 }
             }
-            (Request::SetModule { module }, _) => Change::SetModule(module.clone()),
-            (Request::RemoveModule { module_id }, _) => Change::RemoveModule(module_id.clone()),
-            _ => return Err(Error::invalid("owner")),
+            Request::SetModule { module } => Change::SetModule(module.clone()),
+            Request::RemoveModule { module_id } => Change::RemoveModule(module_id.clone()),
+            // these go another way, and change nothing
+            Request::List { .. } | Request::WhoAmI | Request::GetStatus | Request::ListModules => {
+                return Err(Error::invalid("method"));
+            }
         })
+    }
+
+    /// Whose ports the call is about, and how many they may be.
+    fn owner(self) -> Result<(Owner, Option<Demand>), Error> {
+        match self.subject {
+            Subject::Owner { owner, demand } => Ok((owner, demand)),
+            Subject::Node => Err(Error::invalid("owner")),
+        }
     }
 }
 
 /// The reply to a change, made of what was stored.
 fn reply(outcome: Outcome) -> Result<Reply, Error> {
     Ok(match outcome {
-        Outcome::Allocated(allocation) => Reply::Allocate(Allocated { range: allocation.range }),
+        Outcome::Allocated { allocation, .. } => {
+            Reply::Allocate(Allocated { range: allocation.range })
+        }
         Outcome::Ensured { held, changed } => {
             let range = held.first().map(|one| one.range);
             // a list of protocols is never empty
@@ -207,92 +219,7 @@ fn reply(outcome: Outcome) -> Result<Reply, Error> {
         Outcome::Deallocated(freed) => {
             Reply::Deallocate(Deallocated { ranges: freed.iter().map(|one| one.range).collect() })
         }
-        Outcome::ModuleSet => Reply::SetModule(ModuleSet {}),
+        Outcome::ModuleSet(_) => Reply::SetModule(ModuleSet {}),
         Outcome::ModuleRemoved(freed) => Reply::RemoveModule(ModuleRemoved { freed }),
     })
-}
-
-/// What the journal gets to know of a call: one line for each change and each refusal.
-struct JournalEntry {
-    method: Method,
-    uid: UserId,
-    pid: Option<i32>,
-    owner: Option<Owner>,
-    on_behalf_of: Option<ModuleId>,
-}
-
-impl JournalEntry {
-    fn new(peer: &Peer, request: &Request) -> Self {
-        Self {
-            method: request.method(),
-            uid: peer.uid,
-            pid: peer.pid,
-            owner: request
-                .named_owner()
-                .cloned()
-                .or_else(|| request.named_module().map(Owner::from)),
-            on_behalf_of: request.on_behalf_of().cloned(),
-        }
-    }
-
-    fn changed(&self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Allocated(allocation) => self.range("allocated", allocation),
-            Outcome::Ensured { changed: false, .. } => {}
-            Outcome::Ensured { held, .. } => {
-                for allocation in held {
-                    self.range("allocated", allocation);
-                }
-            }
-            Outcome::Deallocated(freed) | Outcome::ModuleRemoved(freed) => {
-                for allocation in freed {
-                    self.range("freed", allocation);
-                }
-            }
-            Outcome::ModuleSet => {}
-        }
-        if matches!(outcome, Outcome::ModuleSet | Outcome::ModuleRemoved(_)) {
-            tracing::info!(
-                method = self.method.name(),
-                owner = self.owner.as_ref().map(tracing::field::display),
-                uid = self.uid.0,
-                pid = self.pid,
-                outcome = "done",
-                "{} done",
-                self.method.name()
-            );
-        }
-    }
-
-    fn range(&self, outcome: &'static str, allocation: &Allocation) {
-        tracing::info!(
-            method = self.method.name(),
-            owner = %allocation.owner,
-            uid = self.uid.0,
-            pid = self.pid,
-            on_behalf_of = self.on_behalf_of.as_ref().map(tracing::field::display),
-            protocol = %allocation.protocol,
-            start = allocation.range.start(),
-            end = allocation.range.end(),
-            outcome,
-            "{outcome} {} {} of {}",
-            allocation.protocol,
-            allocation.range,
-            allocation.owner
-        );
-    }
-
-    fn refused(&self, error: &Error) {
-        let outcome = error.condition().row().name;
-        tracing::warn!(
-            method = self.method.name(),
-            owner = self.owner.as_ref().map(tracing::field::display),
-            uid = self.uid.0,
-            pid = self.pid,
-            on_behalf_of = self.on_behalf_of.as_ref().map(tracing::field::display),
-            outcome,
-            "{} refused: {outcome}",
-            self.method.name()
-        );
-    }
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -90,6 +90,8 @@ fn root_nobody_in_particular_is_anonymous() {
         700_196_607,
         // behind the last range
         700_196_608,
+        // a user of the host whose name no module can have, in the range of another one
+        700_000_500,
     ] {
         let answer = who(&daemon, uid);
         assert_eq!(answer["caller"], "anonymous", "{uid}");
@@ -207,7 +209,11 @@ fn root_processes_of_a_rootless_container_are_its_user_and_nobody_else() {
 }
 
 /// A cgroup that is as service managers and container engines make them.
-struct Cgroup(PathBuf);
+struct Cgroup {
+    directory: PathBuf,
+    /// What was not there before, the innermost first.
+    made: Vec<PathBuf>,
+}
 
 impl Cgroup {
     /// Makes the cgroup `path`, or says why it can't.
@@ -218,8 +224,10 @@ impl Cgroup {
             (fields.next() == Some("cgroup2")).then(|| fields.next().map(PathBuf::from))?
         });
         let directory = root?.join(path.trim_start_matches('/'));
+        let made = directory.ancestors().take_while(|above| !above.exists());
+        let made = made.map(Path::to_owned).collect();
         match fs::create_dir_all(&directory) {
-            Ok(()) => Some(Self(directory)),
+            Ok(()) => Some(Self { directory, made }),
             Err(error) => {
                 eprintln!("left out: no cgroup can be made here: {error}");
                 None
@@ -232,7 +240,7 @@ impl Cgroup {
         let script = "echo $$ > \"$0\" && exec \"$@\"";
         let output = Command::new("sh")
             .args(["-c", script])
-            .arg(self.0.join("cgroup.procs"))
+            .arg(self.directory.join("cgroup.procs"))
             .args(["setpriv", &format!("--reuid={uid}"), "--clear-groups"])
             .args(["curl", "--silent", "--show-error", "--unix-socket"])
             .arg(daemon.path("jsonrpc"))
@@ -249,11 +257,9 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // and those above it that this has left empty
-        for directory in self.0.ancestors() {
-            if fs::remove_dir(directory).is_err() {
-                break;
-            }
+        for directory in &self.made {
+            // another test may be in it
+            let _ = fs::remove_dir(directory);
         }
     }
 }

@@ -992,7 +992,7 @@ fn a_pool_that_was_made_smaller_keeps_what_it_gave_and_gives_only_what_it_has() 
     drop(client);
     assert!(daemon.stop().success());
     // and back: the whole pool counts again
-    fs::write(daemon.path("portsd.toml"), "").unwrap();
+    fs::write(daemon.path("portsd.toml"), "[pool]\nquarantine = 0\n").unwrap();
     daemon.restart();
     assert_eq!(allocate(&mut daemon.admin(), "host/more", 10), Ok((20000, 20009)));
 }

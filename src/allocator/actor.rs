@@ -6,6 +6,8 @@
 //! What a change may do is decided in its turn, against the picture of that moment: a role that
 //! was revoked by an earlier change of the same batch is gone.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -26,11 +28,9 @@ const LOCK_RETRY: Duration = Duration::from_millis(5);
 const FORGET_EVERY: usize = 1000;
 /// So many events are kept at the most, however young: some 10 MiB.
 const HISTORY_ROWS_MAX: u32 = 100_000;
-/// The most changes of one commit: the first of them waits for the last.
-const BATCH_MAX: usize = 1024;
 
 type Look = Box<dyn FnOnce(Result<&State, Error>) + Send>;
-type Decide = Box<dyn FnOnce(&State) -> Result<Change, Error> + Send>;
+type Decide = Box<dyn Fn(&State) -> Result<Change, Error> + Send>;
 type Answer = oneshot::Sender<Result<Outcome, Error>>;
 
 enum Command {
@@ -50,6 +50,7 @@ struct Pending {
 #[derive(Clone)]
 pub struct Allocator {
     queue: mpsc::Sender<Command>,
+    is_stopping: Arc<AtomicBool>,
 }
 
 /// Loads the database and starts the thread that owns it. At most as many calls as the limits say
@@ -65,13 +66,16 @@ pub fn start(mut store: Store, config: &Config) -> Result<(Allocator, JoinHandle
         is_current: true,
         kernel: Kernel::default(),
         recorded: FORGET_EVERY,
+        failing: Failing::default(),
         queue: receiver,
+        is_stopping: Arc::default(),
     };
+    let is_stopping = Arc::clone(&actor.is_stopping);
     let thread = thread::Builder::new()
         .name("allocator".to_owned())
         .spawn(move || actor.run())
         .map_err(|error| StoreError::Thread(error.to_string()))?;
-    Ok((Allocator { queue: sender }, thread))
+    Ok((Allocator { queue: sender, is_stopping }, thread))
 }
 
 impl Allocator {
@@ -88,18 +92,25 @@ impl Allocator {
         self.ask(Command::Read(look), receiver).await
     }
 
-    /// Carries out the change that `decide` makes of what is stored at that moment. The answer
-    /// comes when the change is on the disk. Once queued, it is carried out even if the caller
-    /// stops waiting.
+    /// Carries out the change that `decide` makes of what is stored at that moment. It is asked
+    /// when the call arrives, so that a refusal waits for nothing, and again in its turn, which
+    /// counts. The answer comes when the change is on the disk. Once queued, it is carried out
+    /// even if the caller stops waiting.
     pub async fn change(
         &self,
         origin: Origin,
-        decide: impl FnOnce(&State) -> Result<Change, Error> + Send + 'static,
+        decide: impl Fn(&State) -> Result<Change, Error> + Send + 'static,
     ) -> Result<Outcome, Error> {
         let (answer, receiver) = oneshot::channel();
         let patience_ends = Instant::now() + LOCK_PATIENCE;
         let pending = Pending { decide: Box::new(decide), origin, answer, patience_ends };
         self.ask(Command::Change(pending), receiver).await
+    }
+
+    /// Has every change refused that is not being committed. For the end, when there is nobody left
+    /// to answer to.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
     }
 
     /// Returns when the owning thread has ended.
@@ -139,7 +150,9 @@ struct Actor {
     kernel: Kernel,
     /// How many events were recorded since old ones were forgotten.
     recorded: usize,
+    failing: Failing,
     queue: mpsc::Receiver<Command>,
+    is_stopping: Arc<AtomicBool>,
 }
 
 impl Actor {
@@ -152,7 +165,7 @@ impl Actor {
         }
     }
 
-    /// Answers the reads that wait and takes in the changes, up to a batch. With nothing to do it
+    /// Answers the reads and the refusals that wait and takes in the changes. With nothing to do it
     /// sleeps. False when there is nothing left and nobody can ask any more.
     fn collect(&mut self, pending: &mut Vec<Pending>) -> bool {
         if pending.is_empty() {
@@ -161,22 +174,22 @@ impl Actor {
                 None => return false,
             }
         }
-        while pending.len() < BATCH_MAX {
-            match self.queue.try_recv() {
-                Ok(command) => self.take(command, pending),
-                Err(_) => break,
-            }
+        while let Ok(command) = self.queue.try_recv() {
+            self.take(command, pending);
         }
         true
     }
 
     fn take(&mut self, command: Command, pending: &mut Vec<Pending>) {
-        match command {
-            Command::Change(change) => pending.push(change),
-            Command::Read(look) => match self.refresh() {
-                Ok(()) => look(Ok(&self.state)),
-                Err(error) => look(Err(storage_failure(&error))),
+        let refreshed = self.refresh().map_err(|error| self.failing.tell(&error));
+        match (command, refreshed) {
+            (Command::Read(look), Ok(())) => look(Ok(&self.state)),
+            (Command::Read(look), Err(error)) => look(Err(error)),
+            (Command::Change(change), Ok(())) => match (change.decide)(&self.state) {
+                Ok(_) => pending.push(change),
+                Err(refusal) => answer(change.answer, Err(refusal)),
             },
+            (Command::Change(change), Err(error)) => answer(change.answer, Err(error)),
         }
     }
 
@@ -189,12 +202,18 @@ impl Actor {
             self.state = State::build(&self.rules.pool, contents)?;
             self.is_current = true;
         }
+        self.failing = Failing::default();
         Ok(())
     }
 
     /// Carries out the changes in one transaction and answers them. Returns those that have to
     /// wait because another process keeps the database locked.
     fn write(&mut self, pending: Vec<Pending>) -> Vec<Pending> {
+        if self.is_stopping.load(Ordering::Relaxed) {
+            let answers = pending.into_iter().map(|change| change.answer);
+            answers.for_each(|one| answer(one, Err(Error::ShuttingDown {})));
+            return Vec::new();
+        }
         let batch = match self.store.begin() {
             Ok(batch) => batch,
             Err(error) if error.reason() == StorageReason::Busy => {
@@ -202,13 +221,13 @@ impl Actor {
                 let (waiting, expired): (Vec<_>, Vec<_>) =
                     pending.into_iter().partition(|change| change.patience_ends > now);
                 if !expired.is_empty() {
-                    answer_all(expired.into_iter().map(|change| change.answer), &error);
+                    self.failing.answer(expired.into_iter().map(|change| change.answer), &error);
                 }
                 thread::sleep(LOCK_RETRY);
                 return waiting;
             }
             Err(error) => {
-                answer_all(pending.into_iter().map(|change| change.answer), &error);
+                self.failing.answer(pending.into_iter().map(|change| change.answer), &error);
                 return Vec::new();
             }
         };
@@ -227,14 +246,13 @@ impl Actor {
         };
         match turn.run(calls, &mut self.is_current) {
             Ok(results) => {
-                for (answer, result) in answers.into_iter().zip(results) {
-                    // a caller that is gone needs no answer
-                    let _ = answer.send(result);
+                for (one, result) in answers.into_iter().zip(results) {
+                    answer(one, result);
                 }
             }
             Err(error) => {
                 self.is_current = false;
-                answer_all(answers.into_iter(), &error);
+                self.failing.answer(answers, &error);
             }
         }
         Vec::new()
@@ -267,7 +285,7 @@ impl Turn<'_> {
         }
         let results = calls
             .into_iter()
-            .map(|(decide, origin)| self.carry_out(decide, &origin))
+            .map(|(decide, origin)| self.carry_out(&decide, &origin))
             .collect::<Result<_, _>>()?;
         if self.has_changed {
             self.forget()?;
@@ -279,7 +297,7 @@ impl Turn<'_> {
     /// Carries out one call in a savepoint of its own.
     fn carry_out(
         &mut self,
-        decide: Decide,
+        decide: &Decide,
         origin: &Origin,
     ) -> Result<Result<Outcome, Error>, StoreError> {
         let planned =
@@ -311,17 +329,30 @@ impl Turn<'_> {
     }
 }
 
-fn answer_all(answers: impl Iterator<Item = Answer>, error: &StoreError) {
-    let failure = storage_failure(error);
-    for answer in answers {
-        // a caller that is gone needs no answer
-        let _ = answer.send(Err(failure.clone()));
+/// What the journal was told of the database last, while it can't be used.
+#[derive(Default)]
+struct Failing(Option<StorageReason>);
+
+impl Failing {
+    /// The journal learns the cause, once until it is another or mended, and the client the
+    /// condition.
+    fn tell(&mut self, error: &StoreError) -> Error {
+        let reason = error.reason();
+        if self.0.replace(reason) != Some(reason) {
+            tracing::error!(%error, ?reason, "the database can't be used");
+        }
+        Error::StorageFailure { reason }
+    }
+
+    fn answer(&mut self, callers: impl IntoIterator<Item = Answer>, error: &StoreError) {
+        let failure = self.tell(error);
+        for caller in callers {
+            answer(caller, Err(failure.clone()));
+        }
     }
 }
 
-/// The journal learns the cause, the client the condition.
-fn storage_failure(error: &StoreError) -> Error {
-    let reason = error.reason();
-    tracing::error!(%error, ?reason, "the database can't be used");
-    Error::StorageFailure { reason }
+fn answer(to: Answer, result: Result<Outcome, Error>) {
+    // a caller that is gone needs no answer
+    let _ = to.send(result);
 }

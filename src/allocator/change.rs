@@ -63,8 +63,13 @@ pub enum Change {
 /// What a change has done, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The range that the owner has now.
-    Allocated(Allocation),
+    /// The range that the owner has now, and whether anything is new about what it has.
+    Allocated {
+        /// The range.
+        allocation: Allocation,
+        /// False if it was there already, and nothing else had to go.
+        changed: bool,
+    },
     /// The ranges of that name that the owner has now, and whether anything is new about them.
     Ensured {
         /// One for each protocol, at the same numbers.
@@ -74,8 +79,8 @@ pub enum Outcome {
     },
     /// The ports that were freed, with whose they were.
     Deallocated(Vec<Allocation>),
-    /// The module is registered.
-    ModuleSet,
+    /// The module is registered; how, if that is new.
+    ModuleSet(Option<Module>),
     /// The module is gone, and these ranges of it and its helpers.
     ModuleRemoved(Vec<Allocation>),
 }
@@ -210,9 +215,11 @@ impl Work {
         for step in plan.edits {
             ledger.carry_out(step, edit, now)?;
         }
+        let mut registered = None;
         match registry {
             Some(RegistryEdit::Set(module)) => {
                 edit.set_module(&module)?;
+                registered = Some(module.clone());
                 ledger.effects.push(Effect::Registered(module));
             }
             Some(RegistryEdit::Remove(id)) => {
@@ -225,11 +232,11 @@ impl Work {
         let outcome = match kind {
             Kind::Allocate => {
                 let allocation = held.pop().ok_or_else(nothing_given)?;
-                Outcome::Allocated(allocation)
+                Outcome::Allocated { allocation, changed }
             }
             Kind::Ensure => Outcome::Ensured { held, changed },
             Kind::Deallocate => Outcome::Deallocated(freed),
-            Kind::SetModule => Outcome::ModuleSet,
+            Kind::SetModule => Outcome::ModuleSet(registered),
             Kind::RemoveModule => Outcome::ModuleRemoved(freed),
         };
         Ok(Done { outcome, effects })

@@ -3,11 +3,15 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use crate::model::UserId;
-use crate::peer::Scope;
+use crate::peer::{Account, Scope};
+
+/// How often the journal is told that connections are refused.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// Counts the connections that are open, so that no user can take them all. The admin sockets have
 /// a count of their own: modules can't shut administrators out.
@@ -23,9 +27,9 @@ pub struct Connections {
 struct Counts {
     module: usize,
     admin: usize,
-    by_uid: HashMap<(Scope, UserId), usize>,
-    /// Whether the journal knows that places ran out; so until some are free again.
-    is_told: bool,
+    by_account: HashMap<(Scope, Account), usize>,
+    /// When the journal was told last that there is no place.
+    told: Option<Instant>,
 }
 
 impl Counts {
@@ -36,10 +40,11 @@ impl Counts {
         }
     }
 
-    /// Tells the journal, once until a connection ends: a crowd must not fill it.
+    /// Tells the journal, now and then: a crowd must not fill it.
     fn tell(&mut self, full: Full) -> Full {
-        if !std::mem::replace(&mut self.is_told, true) {
+        if self.told.is_none_or(|told| told.elapsed() > TELL_EVERY) {
             tracing::warn!("connections are refused: {full}");
+            self.told = Some(Instant::now());
         }
         full
     }
@@ -48,7 +53,7 @@ impl Counts {
 /// A place among the connections; given back when dropped.
 pub struct Place {
     scope: Scope,
-    uids: Vec<UserId>,
+    accounts: Vec<Account>,
     connections: Connections,
 }
 
@@ -58,9 +63,9 @@ pub enum Full {
     /// Too many connections in all.
     #[error("too many connections")]
     Total,
-    /// Too many connections of that user.
-    #[error("too many connections of the user id {0}")]
-    User(UserId),
+    /// Too many connections of that user, or of those who are nobody.
+    #[error("too many connections of {0:?}")]
+    Account(Account),
 }
 
 impl From<Full> for io::Error {
@@ -88,16 +93,22 @@ impl Connections {
         if *counts.of(scope) >= self.max {
             return Err(counts.tell(Full::Total));
         }
-        self.count_user(&mut counts, scope, uid)?;
+        let account = Account::User(uid);
+        self.count_account(&mut counts, scope, account)?;
         *counts.of(scope) += 1;
         self.total.send_replace(counts.module + counts.admin);
-        Ok(Place { scope, uids: vec![uid], connections: self.clone() })
+        Ok(Place { scope, accounts: vec![account], connections: self.clone() })
     }
 
-    fn count_user(&self, counts: &mut Counts, scope: Scope, uid: UserId) -> Result<(), Full> {
-        let count = counts.by_uid.entry((scope, uid)).or_insert(0);
+    fn count_account(
+        &self,
+        counts: &mut Counts,
+        scope: Scope,
+        account: Account,
+    ) -> Result<(), Full> {
+        let count = counts.by_account.entry((scope, account)).or_insert(0);
         if *count >= self.max_per_uid {
-            return Err(counts.tell(Full::User(uid)));
+            return Err(counts.tell(Full::Account(account)));
         }
         *count += 1;
         Ok(())
@@ -105,14 +116,14 @@ impl Connections {
 }
 
 impl Place {
-    /// Counts the connection against the user, too, to whom its own user id is subordinate: the
-    /// 65536 user ids of one user's containers share that user's places.
-    pub fn count_for(&mut self, accountable: UserId) -> Result<(), Full> {
-        if !self.uids.contains(&accountable) {
+    /// Counts the connection against who answers for it, too: the 65536 user ids of one user's
+    /// containers share that user's places.
+    pub fn count_for(&mut self, account: Account) -> Result<(), Full> {
+        if !self.accounts.contains(&account) {
             let connections = self.connections.clone();
             let mut counts = connections.counts.lock().unwrap_or_else(PoisonError::into_inner);
-            connections.count_user(&mut counts, self.scope, accountable)?;
-            self.uids.push(accountable);
+            connections.count_account(&mut counts, self.scope, account)?;
+            self.accounts.push(account);
         }
         Ok(())
     }
@@ -121,16 +132,15 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut counts = self.connections.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        for uid in &self.uids {
-            if let Some(count) = counts.by_uid.get_mut(&(self.scope, *uid)) {
+        for account in &self.accounts {
+            if let Some(count) = counts.by_account.get_mut(&(self.scope, *account)) {
                 *count -= 1;
                 if *count == 0 {
-                    counts.by_uid.remove(&(self.scope, *uid));
+                    counts.by_account.remove(&(self.scope, *account));
                 }
             }
         }
         *counts.of(self.scope) -= 1;
-        counts.is_told = false;
         self.connections.total.send_replace(counts.module + counts.admin);
     }
 }
@@ -145,7 +155,7 @@ mod tests {
         let enter = |uid| connections.enter(Scope::Module, UserId(uid));
         let first = enter(1).ok().unwrap();
         let second = enter(1).ok().unwrap();
-        assert_eq!(enter(1).err(), Some(Full::User(UserId(1))));
+        assert_eq!(enter(1).err(), Some(Full::Account(Account::User(UserId(1)))));
         let other = enter(2).ok().unwrap();
         assert_eq!(enter(3).err(), Some(Full::Total));
         assert_eq!(*connections.total().borrow(), 3);
@@ -155,7 +165,7 @@ mod tests {
         assert!(enter(1).is_ok());
         drop(second);
         assert_eq!(*connections.total().borrow(), 0);
-        assert!(connections.counts.lock().unwrap().by_uid.is_empty());
+        assert!(connections.counts.lock().unwrap().by_account.is_empty());
     }
 
     #[test]
@@ -164,14 +174,34 @@ mod tests {
         let mut held = Vec::new();
         for uid in [100_001, 100_002] {
             let mut place = connections.enter(Scope::Module, UserId(uid)).ok().unwrap();
-            place.count_for(UserId(1)).unwrap();
+            place.count_for(Account::User(UserId(1))).unwrap();
             held.push(place);
         }
         let mut third = connections.enter(Scope::Module, UserId(100_003)).ok().unwrap();
-        assert_eq!(third.count_for(UserId(1)), Err(Full::User(UserId(1))));
+        assert_eq!(
+            third.count_for(Account::User(UserId(1))),
+            Err(Full::Account(Account::User(UserId(1))))
+        );
         drop(third);
-        assert_eq!(connections.enter(Scope::Module, UserId(1)).err(), Some(Full::User(UserId(1))));
+        assert_eq!(
+            connections.enter(Scope::Module, UserId(1)).err(),
+            Some(Full::Account(Account::User(UserId(1))))
+        );
         drop(held);
-        assert!(connections.counts.lock().unwrap().by_uid.is_empty());
+        assert!(connections.counts.lock().unwrap().by_account.is_empty());
+    }
+
+    #[test]
+    fn those_who_are_nobody_share_their_places() {
+        let connections = Connections::new(9, 2);
+        let mut held = Vec::new();
+        for uid in [1, 2] {
+            let mut place = connections.enter(Scope::Module, UserId(uid)).ok().unwrap();
+            place.count_for(Account::Nobody).unwrap();
+            held.push(place);
+        }
+        let mut third = connections.enter(Scope::Module, UserId(3)).ok().unwrap();
+        assert_eq!(third.count_for(Account::Nobody), Err(Full::Account(Account::Nobody)));
+        third.count_for(Account::User(UserId(3))).unwrap();
     }
 }

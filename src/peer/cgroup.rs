@@ -37,13 +37,17 @@ fn is_rootful_container(path: &str) -> bool {
     !is_of_a_user(path) && segments.any(is_container)
 }
 
-/// Whether an ordinary user's own service manager keeps this cgroup. The superuser has one too,
-/// and containers in it are rootful all the same.
+/// Whether an ordinary user's own service manager keeps this cgroup, and not only a login session of
+/// that user, which may be the superuser's by now. The superuser has a manager too, and containers
+/// in it are rootful all the same.
 fn is_of_a_user(path: &str) -> bool {
-    path.strip_prefix("/user.slice/user-")
-        .and_then(|rest| rest.split_once(".slice"))
-        .and_then(|(uid, _)| uid.parse::<u32>().ok())
-        .is_some_and(|uid| uid != 0)
+    let parts = path
+        .strip_prefix("/user.slice/user-")
+        .and_then(|rest| rest.split_once(".slice/user@"))
+        .and_then(|(slice, rest)| Some((slice, rest.split_once(".service")?.0)));
+    parts.is_some_and(|(slice, manager)| {
+        slice == manager && slice.parse::<u32>().is_ok_and(|uid| uid != 0)
+    })
 }
 
 /// The names that container engines give: podman (scopes, `--cgroups=split` below a service, and
@@ -90,6 +94,8 @@ mod tests {
             "/libpod_parent/libpod-0123abcd",
             "/system.slice/web.service/libpod-payload-0123abcd",
             "/user.slice/user-0.slice/user@0.service/user.slice/libpod-0123abcd.scope",
+            "/user.slice/user-1000.slice/session-3.scope/libpod-payload-0123abcd",
+            "/user.slice/user-1000.slice/user@1001.service/user.slice/libpod-0123abcd.scope",
             "/system.slice/docker-0123abcd.scope",
             "/docker/0123abcd",
         ] {

@@ -9,10 +9,11 @@ mod vet;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method as HttpMethod, Request as HttpRequest, Response as HttpResponse, StatusCode};
@@ -23,6 +24,7 @@ use jsonrpsee::server::{
     BatchRequestConfig, HttpBody, Server, ServerConfig, TowerService, stop_channel,
 };
 use jsonrpsee::types::ErrorObjectOwned;
+use jsonrpsee::types::error::{ErrorCode, OVERSIZED_RESPONSE_CODE};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tower::ServiceExt;
@@ -31,7 +33,7 @@ use tower::layer::util::Identity;
 use super::{BadParameter, Params, Spelling, decode, encode, methods, spell_error};
 use crate::config::Limits;
 use crate::error::Error;
-use crate::listener::{Connection, Context, LAST_LOOK, Received};
+use crate::listener::{Connection, Context, Received, last_look};
 use crate::peer::{Peer, Scope};
 use crate::request::Method;
 use crate::service::Service;
@@ -54,8 +56,9 @@ impl Dispatcher {
             module.register_async_method(name(method), move |params, service, extensions| {
                 async move {
                     // nothing reaches jsonrpsee without its peer
-                    let peer = extensions.get::<Arc<Peer>>().ok_or_else(unknown_peer)?;
-                    call(&service, peer, method, params.as_str()).await
+                    let request = extensions.get::<Arc<Origin>>().ok_or_else(unknown_peer)?;
+                    let reply = call(&service, &request.peer, method, params.as_str()).await?;
+                    request.fit(&reply, method.is_change())
                 }
             })?;
         }
@@ -83,7 +86,6 @@ impl Dispatcher {
     /// Serves one connection until the peer hangs up, leaves a limit, or the service stops.
     pub async fn serve(&self, connection: Connection, context: &Context) -> std::io::Result<()> {
         let Connection { stream, received, peer } = connection;
-        let peer = Arc::new(peer);
         let service = service_fn(move |request| {
             let (dispatcher, peer, received) = (self.clone(), peer.clone(), received.clone());
             async move { Ok::<_, Infallible>(dispatcher.answer(request, peer, &received).await) }
@@ -97,14 +99,9 @@ impl Dispatcher {
         let served = tokio::select! {
             biased;
             served = connection.as_mut() => served,
-            () = context.stopping.cancelled() => {
-                let last_look = tokio::time::timeout(LAST_LOOK, connection.as_mut()).await;
-                if let Ok(served) = last_look {
-                    served
-                } else {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
+            () = last_look(&context.stopping) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
             }
         };
         served.map_err(std::io::Error::other)
@@ -113,7 +110,7 @@ impl Dispatcher {
     async fn answer(
         self,
         request: HttpRequest<Incoming>,
-        peer: Arc<Peer>,
+        peer: Peer,
         received: &Received,
     ) -> HttpResponse<HttpBody> {
         let (mut parts, body) = request.into_parts();
@@ -139,7 +136,7 @@ impl Dispatcher {
         };
         // jsonrpsee knows fewer ways of spelling it
         parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        parts.extensions.insert(peer);
+        parts.extensions.insert(Arc::new(Origin { peer, reply_bytes: AtomicUsize::new(0) }));
         let request = HttpRequest::from_parts(parts, Full::new(Bytes::from(text)));
         match self.jsonrpsee.oneshot(request).await {
             Ok(response) => response,
@@ -195,6 +192,30 @@ fn is_json(headers: &HeaderMap) -> bool {
         .any(|known| essence.eq_ignore_ascii_case(known))
 }
 
+/// Where the calls of one HTTP request come from, and how much they were answered.
+struct Origin {
+    peer: Peer,
+    reply_bytes: AtomicUsize,
+}
+
+/// Once the replies of a batch are larger than this, calls that change nothing get no more: a batch
+/// of long listings would otherwise make the service hold all of them at once. In bytes.
+const BATCH_REPLY_BYTES_MAX: usize = 1024 * 1024;
+
+impl Origin {
+    /// The reply as it is sent, or a refusal to send any more. The reply to a change is always sent.
+    fn fit(&self, reply: &Value, is_change: bool) -> Result<Box<RawValue>, ErrorObjectOwned> {
+        let reply = serde_json::value::to_raw_value(reply)
+            .map_err(|_| ErrorObjectOwned::from(ErrorCode::InternalError))?;
+        let before = self.reply_bytes.fetch_add(reply.get().len(), Ordering::Relaxed);
+        if before > BATCH_REPLY_BYTES_MAX && !is_change {
+            let text = "the replies of the batch are too large";
+            return Err(ErrorObjectOwned::owned(OVERSIZED_RESPONSE_CODE, text, None::<()>));
+        }
+        Ok(reply)
+    }
+}
+
 /// The longest HTTP header, in bytes.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 
@@ -208,10 +229,13 @@ fn empty(status: StatusCode) -> HttpResponse<HttpBody> {
     response
 }
 
+/// Refuses a request, and ends the connection: what is left of the body is not read.
 fn refusal(status: StatusCode, text: &'static str) -> HttpResponse<HttpBody> {
     let mut response = HttpResponse::new(HttpBody::from(text));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

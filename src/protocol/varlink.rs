@@ -1,5 +1,7 @@
 //! varlink: JSON objects with a NUL byte behind each, answered in the order they came.
 
+use std::pin::pin;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -8,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::{ADMIN_IDL, BadParameter, PORTS_IDL, Params, Spelling, decode, encode, methods};
 use crate::config::Limits;
 use crate::error::{Condition, Error};
-use crate::listener::{Connection, Context, LAST_LOOK};
+use crate::listener::{Connection, Context, last_look};
 use crate::peer::{Peer, Scope};
 use crate::request::{Interface, Method};
 use crate::service::Service;
@@ -47,16 +49,12 @@ impl Dispatcher {
     pub async fn serve(&self, connection: Connection, context: &Context) -> std::io::Result<()> {
         let Connection { mut stream, received, peer } = connection;
         let mut messages = Messages::new(self.message_bytes_max);
+        let mut last_look_is_over = pin!(last_look(&context.stopping));
         loop {
             let next = tokio::select! {
                 biased;
+                () = &mut last_look_is_over => return Ok(()),
                 next = messages.next(&mut stream) => next,
-                () = context.stopping.cancelled() => {
-                    match tokio::time::timeout(LAST_LOOK, messages.next(&mut stream)).await {
-                        Ok(next) => next,
-                        Err(_) => return Ok(()),
-                    }
-                }
             };
             let (reply, goes_on) = match next? {
                 Next::Message(message) => {
@@ -81,7 +79,9 @@ impl Dispatcher {
 /// Cuts a stream of bytes into messages.
 struct Messages {
     buffer: Vec<u8>,
-    /// So many bytes of the buffer have no NUL among them.
+    /// Where the next message begins: what stands before it has been given.
+    start: usize,
+    /// Up to here no NUL follows the start.
     scanned: usize,
     message_bytes_max: usize,
 }
@@ -97,25 +97,30 @@ enum Next {
 
 impl Messages {
     const fn new(message_bytes_max: usize) -> Self {
-        Self { buffer: Vec::new(), scanned: 0, message_bytes_max }
+        Self { buffer: Vec::new(), start: 0, scanned: 0, message_bytes_max }
     }
 
     /// The next message. Loses nothing if it is dropped while waiting.
     async fn next(&mut self, stream: &mut (impl AsyncReadExt + Unpin)) -> std::io::Result<Next> {
         const READ_BYTES: usize = 8 * 1024;
         loop {
-            let nul = self.buffer[self.scanned..].iter().position(|byte| *byte == 0);
-            if let Some(offset) = nul {
-                let rest = self.buffer.split_off(self.scanned + offset + 1);
-                let mut message = std::mem::replace(&mut self.buffer, rest);
-                message.pop();
-                self.scanned = 0;
+            if let Some(offset) = self.buffer[self.scanned..].iter().position(|byte| *byte == 0) {
+                let end = self.scanned + offset;
+                let message = self.buffer[self.start..end].to_vec();
+                (self.start, self.scanned) = (end + 1, end + 1);
                 let fits = message.len() <= self.message_bytes_max;
                 return Ok(if fits { Next::Message(message) } else { Next::TooLong });
             }
+            // what was given goes, once for all the messages that one read has brought
+            self.buffer.drain(..self.start);
+            self.start = 0;
             self.scanned = self.buffer.len();
             if self.scanned > self.message_bytes_max {
                 return Ok(Next::TooLong);
+            }
+            if self.buffer.is_empty() {
+                // a large message is no reason to hold as much for ever
+                self.buffer.shrink_to(READ_BYTES);
             }
             self.buffer.reserve(READ_BYTES);
             if stream.read_buf(&mut self.buffer).await? == 0 {
