@@ -24,15 +24,15 @@ units=$(dirname "$service")
 # units are copied, and the copy of the service names the program inside ROOT.
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-cp "$units"/portsd.service "$units"/portsd-*.socket "$copy"/
+cp "$units"/portsd.service "$units"/portsd-*.{socket,service,timer} "$copy"/
 # The | may not be in the path, and systemd would take % for a specifier and a blank for an end.
 case $root in *['|&%\ ']*) echo "check-units.sh: unusable path: $root" >&2; exit 2 ;; esac
-sed -i "s|^ExecStart=|&$root|" "$copy"/portsd.service
+sed -i "s|^ExecStart=|&$root|" "$copy"/*.service
 
 # The status says little: many warnings leave it 0. Whatever the check says about units of this
 # system that ours only refer to is none of our business, and differs from machine to machine.
 status=0
-said=$(systemd-analyze verify --man=no "$copy"/portsd.service "$copy"/portsd-*.socket 2>&1) ||
+said=$(systemd-analyze verify --man=no "$copy"/portsd* 2>&1) ||
     status=$?
 ours=$(grep -F -e portsd -e "$copy" <<< "$said" || true)
 if [ -n "$ours" ]; then

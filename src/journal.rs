@@ -120,7 +120,9 @@ impl Journal {
             }
             Outcome::Allocated { allocation, .. } => entry.line("allocated", allocation),
             Outcome::Ensured { held, .. } => each("allocated", held),
-            Outcome::Deallocated(freed) => each("freed", freed),
+            Outcome::Deallocated(freed) | Outcome::Reclaimed(freed) => each("freed", freed),
+            Outcome::Claimed(held) => each("claimed", held),
+            Outcome::Transferred(moved) => each("transferred", moved),
             Outcome::ModuleSet(None) => {}
             Outcome::ModuleSet(Some(module)) => entry.module(&format!(
                 "user {}, portsadm {}, {} tcp, {} udp",

@@ -6,7 +6,7 @@
 //! | `List` | no | own | own | all |
 //! | `Allocate`, `Ensure`, `Deallocate` | no | `MissingRole` | own, within demand | any owner, no demand check |
 //! | `GetStatus` | no | yes | yes | yes |
-//! | `SetModule`, `ListModules`, `RemoveModule` | no | no | no | yes |
+//! | `SetModule`, `ListModules`, `RemoveModule`, `Claim`, `Transfer`, `Reclaim` | no | no | no | yes |
 
 use crate::error::Error;
 use crate::model::{Demand, Module, Owner};
@@ -126,11 +126,21 @@ fn subject(caller: &Caller, request: &Request) -> Result<Subject, Error> {
             }
         }
         (
-            Request::SetModule { .. } | Request::ListModules | Request::RemoveModule { .. },
+            Request::SetModule { .. }
+            | Request::ListModules
+            | Request::RemoveModule { .. }
+            | Request::Claim { .. }
+            | Request::Transfer { .. }
+            | Request::Reclaim { .. },
             Caller::Administrator,
         ) => Ok(Subject::Node),
         (
-            Request::SetModule { .. } | Request::ListModules | Request::RemoveModule { .. },
+            Request::SetModule { .. }
+            | Request::ListModules
+            | Request::RemoveModule { .. }
+            | Request::Claim { .. }
+            | Request::Transfer { .. }
+            | Request::Reclaim { .. },
             Caller::Module(_),
         ) => Err(denied()),
     }
@@ -271,6 +281,23 @@ mod tests {
             (set, [denied(None), denied(None), denied(None), node()]),
             (Request::ListModules, [denied(None), denied(None), denied(None), node()]),
             (remove, [denied(None), denied(None), denied(None), node()]),
+            (
+                Request::Claim {
+                    range: "7".parse().unwrap(),
+                    protocols: "tcp".parse().unwrap(),
+                    owner: owner("adm"),
+                    name: None,
+                },
+                [denied(Some("adm")), denied(Some("adm")), denied(Some("adm")), node()],
+            ),
+            (
+                Request::Transfer { from: owner("adm"), to: owner("plain") },
+                [denied(Some("adm")), denied(Some("adm")), denied(Some("adm")), node()],
+            ),
+            (
+                Request::Reclaim { dry_run: true },
+                [denied(None), denied(None), denied(None), node()],
+            ),
         ];
         for (request, expected) in rows {
             for (caller, expected) in

@@ -29,6 +29,12 @@ pub enum Reply {
     ListModules(Modules),
     /// To `RemoveModule`.
     RemoveModule(ModuleRemoved),
+    /// To Claim.
+    Claim(Claimed),
+    /// To Transfer.
+    Transfer(Transferred),
+    /// To Reclaim.
+    Reclaim(Reclaimed),
 }
 
 /// The range that the owner has now.
@@ -136,6 +142,24 @@ pub struct ModuleSet {}
 pub struct Modules {
     /// Ordered by id.
     pub modules: Vec<ModuleEntry>,
+}
+
+/// The ports are the owner's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claimed {}
+
+/// What has another owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transferred {
+    /// The ranges, with their new owner.
+    pub moved: Vec<Allocation>,
+}
+
+/// What modules held that are no longer there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reclaimed {
+    /// The ranges that were freed, or would be.
+    pub freed: Vec<Allocation>,
 }
 
 /// What a removed module and its helpers held.

@@ -1,6 +1,8 @@
 //! What can be asked of portsd, without a word about either wire.
 
-use crate::model::{Module, ModuleId, Owner, Part, PortCount, Protocol, Protocols, RangeName};
+use crate::model::{
+    Module, ModuleId, Owner, Part, PortCount, PortRange, Protocol, Protocols, RangeName,
+};
 
 /// The two interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,11 +34,17 @@ pub enum Method {
     ListModules,
     /// See [`Request::RemoveModule`].
     RemoveModule,
+    /// See [`Request::Claim`].
+    Claim,
+    /// See [`Request::Transfer`].
+    Transfer,
+    /// See [`Request::Reclaim`].
+    Reclaim,
 }
 
 impl Method {
     /// Every method, in the order of the interface descriptions.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Allocate,
         Self::Ensure,
         Self::Deallocate,
@@ -46,6 +54,9 @@ impl Method {
         Self::SetModule,
         Self::ListModules,
         Self::RemoveModule,
+        Self::Claim,
+        Self::Transfer,
+        Self::Reclaim,
     ];
 
     /// The method's name in the interface description, in `UpperCamelCase`.
@@ -61,6 +72,9 @@ impl Method {
             Self::SetModule => "SetModule",
             Self::ListModules => "ListModules",
             Self::RemoveModule => "RemoveModule",
+            Self::Claim => "Claim",
+            Self::Transfer => "Transfer",
+            Self::Reclaim => "Reclaim",
         }
     }
 
@@ -72,7 +86,10 @@ impl Method {
             | Self::Ensure
             | Self::Deallocate
             | Self::SetModule
-            | Self::RemoveModule => true,
+            | Self::RemoveModule
+            | Self::Claim
+            | Self::Transfer
+            | Self::Reclaim => true,
             Self::List | Self::WhoAmI | Self::GetStatus | Self::ListModules => false,
         }
     }
@@ -87,7 +104,12 @@ impl Method {
             | Self::List
             | Self::WhoAmI
             | Self::GetStatus => Interface::Ports,
-            Self::SetModule | Self::ListModules | Self::RemoveModule => Interface::Admin,
+            Self::SetModule
+            | Self::ListModules
+            | Self::RemoveModule
+            | Self::Claim
+            | Self::Transfer
+            | Self::Reclaim => Interface::Admin,
         }
     }
 }
@@ -161,6 +183,29 @@ pub enum Request {
         /// The module.
         module_id: ModuleId,
     },
+    /// Gives the owner ports of fixed numbers.
+    Claim {
+        /// The ports, inside or outside the pool.
+        range: PortRange,
+        /// In which protocols.
+        protocols: Protocols,
+        /// For whom.
+        owner: Owner,
+        /// The name of the range.
+        name: Option<RangeName>,
+    },
+    /// Gives everything that one owner holds to another.
+    Transfer {
+        /// Who gives.
+        from: Owner,
+        /// Who gets.
+        to: Owner,
+    },
+    /// Frees what modules hold that are no longer there.
+    Reclaim {
+        /// Only says what would be freed.
+        dry_run: bool,
+    },
 }
 
 impl Request {
@@ -177,6 +222,9 @@ impl Request {
             Self::SetModule { .. } => Method::SetModule,
             Self::ListModules => Method::ListModules,
             Self::RemoveModule { .. } => Method::RemoveModule,
+            Self::Claim { .. } => Method::Claim,
+            Self::Transfer { .. } => Method::Transfer,
+            Self::Reclaim { .. } => Method::Reclaim,
         }
     }
 
@@ -188,11 +236,14 @@ impl Request {
             | Self::Ensure { target, .. }
             | Self::Deallocate { target, .. } => target.owner.as_ref(),
             Self::List { owner, .. } => owner.as_ref(),
+            Self::Claim { owner, .. } => Some(owner),
+            Self::Transfer { from, .. } => Some(from),
             Self::WhoAmI
             | Self::GetStatus
             | Self::SetModule { .. }
             | Self::ListModules
-            | Self::RemoveModule { .. } => None,
+            | Self::RemoveModule { .. }
+            | Self::Reclaim { .. } => None,
         }
     }
 
@@ -208,7 +259,10 @@ impl Request {
             | Self::List { .. }
             | Self::WhoAmI
             | Self::GetStatus
-            | Self::ListModules => None,
+            | Self::ListModules
+            | Self::Claim { .. }
+            | Self::Transfer { .. }
+            | Self::Reclaim { .. } => None,
         }
     }
 
@@ -223,7 +277,10 @@ impl Request {
             | Self::GetStatus
             | Self::SetModule { .. }
             | Self::ListModules
-            | Self::RemoveModule { .. } => None,
+            | Self::RemoveModule { .. }
+            | Self::Claim { .. }
+            | Self::Transfer { .. }
+            | Self::Reclaim { .. } => None,
         }
     }
 
@@ -239,7 +296,10 @@ impl Request {
             | Self::GetStatus
             | Self::SetModule { .. }
             | Self::ListModules
-            | Self::RemoveModule { .. } => None,
+            | Self::RemoveModule { .. }
+            | Self::Claim { .. }
+            | Self::Transfer { .. }
+            | Self::Reclaim { .. } => None,
         }
     }
 }

@@ -7,16 +7,16 @@
 use std::sync::Arc;
 
 use crate::allocator::bound::BoundPorts;
-use crate::allocator::pool::Conditions;
-use crate::allocator::{Allocator, Change, Outcome, State};
+use crate::allocator::pool::{Conditions, Edit};
+use crate::allocator::{Allocator, Change, Outcome, State, plan_reclaim};
 use crate::error::Error;
 use crate::journal::{Entry, Journal};
 use crate::model::{Demand, Origin, Owner, Protocol, Timestamp};
 use crate::peer::{Identity, Peer};
 use crate::policy::{Authorization, Caller, Subject, authorize};
 use crate::reply::{
-    Allocated, CallerInfo, Deallocated, Ensured, Listed, ModuleEntry, ModuleRemoved, ModuleSet,
-    Modules, Reply, Status,
+    Allocated, CallerInfo, Claimed, Deallocated, Ensured, Listed, ModuleEntry, ModuleRemoved,
+    ModuleSet, Modules, Reclaimed, Reply, Status, Transferred,
 };
 use crate::request::{Method, Request};
 
@@ -49,11 +49,17 @@ impl Service {
                 self.look(peer, request, move |call| call.list(protocol)).await
             }
             Request::ListModules => self.look(peer, request, |call| call.list_modules()).await,
+            Request::Reclaim { dry_run: true } => {
+                self.look(peer, request, |call| call.reclaimable()).await.and_then(|reply| reply)
+            }
             Request::Allocate { .. }
             | Request::Ensure { .. }
             | Request::Deallocate { .. }
             | Request::SetModule { .. }
-            | Request::RemoveModule { .. } => self.change(peer, request, &entry).await,
+            | Request::RemoveModule { .. }
+            | Request::Claim { .. }
+            | Request::Transfer { .. }
+            | Request::Reclaim { dry_run: false } => self.change(peer, request, &entry).await,
         };
         if let Err(error) = &result {
             self.journal.refused(&entry, error);
@@ -67,12 +73,12 @@ impl Service {
     }
 
     /// A call that changes nothing.
-    async fn look(
+    async fn look<T: Send + 'static>(
         &self,
         peer: &Peer,
         request: Request,
-        reply: impl FnOnce(&Authorized<'_>) -> Reply + Send + 'static,
-    ) -> Result<Reply, Error> {
+        reply: impl FnOnce(&Authorized<'_>) -> T + Send + 'static,
+    ) -> Result<T, Error> {
         let peer = peer.clone();
         self.allocator
             .read(move |state| Ok(reply(&Authorized::new(&peer, &request, state)?)))
@@ -145,6 +151,16 @@ impl<'a> Authorized<'a> {
         Reply::List(Listed { allocations: self.state.pool.list(owner, protocol) })
     }
 
+    /// What Reclaim would free.
+    fn reclaimable(&self) -> Result<Reply, Error> {
+        let plan = plan_reclaim(self.state)?;
+        let freed = plan.edits.into_iter().filter_map(|edit| match edit {
+            Edit::Free(allocation) => Some(allocation),
+            _ => None,
+        });
+        Ok(Reply::Reclaim(Reclaimed { freed: freed.collect() }))
+    }
+
     fn list_modules(&self) -> Reply {
         let modules = self.state.registry.all().into_iter().map(ModuleEntry::from).collect();
         Reply::ListModules(Modules { modules })
@@ -186,6 +202,16 @@ impl<'a> Authorized<'a> {
             }
             Request::SetModule { module } => Change::SetModule(module.clone()),
             Request::RemoveModule { module_id } => Change::RemoveModule(module_id.clone()),
+            Request::Claim { range, protocols, owner, name } => Change::Claim {
+                owner: owner.clone(),
+                range: *range,
+                protocols: protocols.clone(),
+                name: name.clone(),
+            },
+            Request::Transfer { from, to } => {
+                Change::Transfer { from: from.clone(), to: to.clone() }
+            }
+            Request::Reclaim { .. } => Change::Reclaim,
             // these go another way, and change nothing
             Request::List { .. } | Request::WhoAmI | Request::GetStatus | Request::ListModules => {
                 return Err(Error::invalid("method"));
@@ -221,5 +247,8 @@ fn reply(outcome: Outcome) -> Result<Reply, Error> {
         }
         Outcome::ModuleSet(_) => Reply::SetModule(ModuleSet {}),
         Outcome::ModuleRemoved(freed) => Reply::RemoveModule(ModuleRemoved { freed }),
+        Outcome::Claimed(_) => Reply::Claim(Claimed {}),
+        Outcome::Transferred(moved) => Reply::Transfer(Transferred { moved }),
+        Outcome::Reclaimed(freed) => Reply::Reclaim(Reclaimed { freed }),
     })
 }

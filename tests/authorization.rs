@@ -153,6 +153,8 @@ fn table() -> Vec<(&'static str, &'static str, Value, Vec<Cell>)> {
         (ADMIN, "SetModule", support::module("m9", 1, 1, true), admin_only()),
         (ADMIN, "ListModules", json!({}), admin_only()),
         (ADMIN, "RemoveModule", json!({ "moduleId": "m9" }), admin_only()),
+        (ADMIN, "Transfer", json!({ "fromOwner": "none1", "toOwner": "none2" }), admin_only()),
+        (ADMIN, "Reclaim", json!({ "dryRun": true }), admin_only()),
     ]
 }
 

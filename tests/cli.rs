@@ -262,6 +262,50 @@ fn named_ranges_are_ensured_and_freed_in_parts() {
 }
 
 #[test]
+fn administrators_claim_transfer_and_reclaim() {
+    let node = Node::start();
+    node.register_mail1(20, 8);
+    node.admin("reclaim").prints_and_says("", "nothing to reclaim");
+    node.admin("claim 21115 21119 tcp,udp host/rustdesk --name relay").prints("");
+    node.admin("claim 3092 3092 tcp mail1").prints("");
+    assert_eq!(node.admin("claim 21119 21120 udp host/x").status, Some(5));
+    assert_eq!(node.admin("claim 7 7 tcp host/rustdesk --name relay").status, Some(5));
+    node.module("allocate 2 tcp").prints("20000-20001\n");
+    // a claim is nothing that its owner can free
+    node.module("deallocate tcp").prints("20000-20001\n");
+    assert_eq!(node.module("deallocate tcp --start 3092 --end 3092").status, Some(3));
+    node.module("allocate 2 tcp").prints("20000-20001\n");
+
+    let moved = node.admin("transfer mail1 mail2");
+    assert_eq!(
+        without_times(&moved.stdout)[1..],
+        [
+            "tcp       3092-3092        1  mail2  -     yes",
+            "tcp       20000-20001      2  mail2  -     no"
+        ]
+    );
+    node.admin("transfer mail1 mail2").prints_and_says("", "nothing to transfer");
+    assert_eq!(node.admin("transfer mail2 mail2").status, Some(2));
+
+    // mail2 is no module, mail1 is one, and software of the host is nobody's business
+    node.admin("allocate 1 udp --owner mail1_rsync").prints("20000-20000\n");
+    node.admin("allocate 1 udp --owner mail2_rsync").prints("20001-20001\n");
+    for command in ["reclaim --dry-run --json", "reclaim --json"] {
+        let freed = node.admin(command).json();
+        let owners: Vec<_> =
+            freed["freed"].as_array().unwrap().iter().map(|one| one["owner"].clone()).collect();
+        assert_eq!(owners, ["mail2", "mail2", "mail2_rsync"], "{command}");
+    }
+    node.admin("reclaim").prints_and_says("", "nothing to reclaim");
+    let held = node.admin("list --json").json();
+    assert_eq!(held["allocations"].as_array().unwrap().len(), 3);
+    node.admin("deallocate tcp --owner host/rustdesk --name relay").prints("21115-21119\n");
+    // without any module, nobody can tell who is gone
+    assert_eq!(node.admin("remove-module mail1").status, Some(0));
+    assert_eq!(node.admin("reclaim").status, Some(7));
+}
+
+#[test]
 fn an_administrator_says_for_whom() {
     let node = Node::start();
     node.register_mail1(2, 0);

@@ -58,6 +58,26 @@ pub enum Change {
     SetModule(Module),
     /// Takes a module away with all that it and its helpers hold.
     RemoveModule(ModuleId),
+    /// Gives `owner` ports of fixed numbers.
+    Claim {
+        /// For whom.
+        owner: Owner,
+        /// The ports.
+        range: PortRange,
+        /// In which protocols.
+        protocols: Protocols,
+        /// The name of the range.
+        name: Option<RangeName>,
+    },
+    /// Gives all that one owner holds to another.
+    Transfer {
+        /// Who gives.
+        from: Owner,
+        /// Who gets.
+        to: Owner,
+    },
+    /// Frees what modules hold that are no longer there.
+    Reclaim,
 }
 
 /// What a change has done, as it is stored.
@@ -83,6 +103,12 @@ pub enum Outcome {
     ModuleSet(Option<Module>),
     /// The module is gone, and these ranges of it and its helpers.
     ModuleRemoved(Vec<Allocation>),
+    /// The ranges with fixed numbers, one for each protocol.
+    Claimed(Vec<Allocation>),
+    /// The ranges, with their new owner.
+    Transferred(Vec<Allocation>),
+    /// The ranges of modules that are no longer there.
+    Reclaimed(Vec<Allocation>),
 }
 
 /// The moment of a call: its time, and which ports are bound then.
@@ -159,6 +185,9 @@ enum Kind {
     Deallocate,
     SetModule,
     RemoveModule,
+    Claim,
+    Transfer,
+    Reclaim,
 }
 
 /// A change that has been carried out, not yet committed. Made of the stored rows.
@@ -204,6 +233,15 @@ impl Work {
                     state.registry.get(&id).is_some().then_some(RegistryEdit::Remove(id));
                 Self { plan, registry, kind: Kind::RemoveModule }
             }
+            Change::Claim { owner, range, protocols, name } => {
+                let (protocols, name) = (protocols.as_slice(), name.as_ref());
+                let claim = pool::Claim { owner: &owner, range, protocols, name };
+                on_ports(pool.plan_claim(claim)?, Kind::Claim)
+            }
+            Change::Transfer { from, to } => {
+                on_ports(pool.plan_transfer(&from, &to)?, Kind::Transfer)
+            }
+            Change::Reclaim => on_ports(plan_reclaim(state)?, Kind::Reclaim),
         })
     }
 
@@ -238,9 +276,21 @@ impl Work {
             Kind::Deallocate => Outcome::Deallocated(freed),
             Kind::SetModule => Outcome::ModuleSet(registered),
             Kind::RemoveModule => Outcome::ModuleRemoved(freed),
+            Kind::Claim => Outcome::Claimed(held),
+            Kind::Transfer => Outcome::Transferred(held),
+            Kind::Reclaim => Outcome::Reclaimed(freed),
         };
         Ok(Done { outcome, effects })
     }
+}
+
+/// What Reclaim frees: all that is held for modules that are not registered. A registry without any
+/// module says nothing about who is gone.
+pub(crate) fn plan_reclaim(state: &State) -> Result<Plan, Error> {
+    if state.registry.is_empty() {
+        return Err(Error::RegistryUnavailable {});
+    }
+    Ok(state.pool.plan_removal(|owner| state.registry.is_gone(owner)))
 }
 
 fn nothing_given() -> StoreError {
@@ -295,10 +345,15 @@ impl Ledger {
                 self.hold(resized);
             }
             pool::Edit::Cut(from, part) => self.cut(&from, part, edit)?,
-            pool::Edit::Place { owner, protocol, name, range } => {
+            pool::Edit::Place { owner, protocol, name, range, claimed } => {
                 let placed =
-                    Allocation { owner, protocol, name, range, claimed: false, allocated_at: now };
+                    Allocation { owner, protocol, name, range, claimed, allocated_at: now };
                 self.hold(edit.insert(&placed)?);
+            }
+            pool::Edit::Give(from, to) => {
+                let given = edit.give(&from, &to)?;
+                self.effects.push(Effect::Freed(from));
+                self.hold(given);
             }
         }
         Ok(())

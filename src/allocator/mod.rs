@@ -8,5 +8,6 @@ mod ports;
 mod state;
 
 pub use actor::{Allocator, start};
+pub(crate) use change::plan_reclaim;
 pub use change::{Change, Outcome};
 pub use state::State;

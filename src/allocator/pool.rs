@@ -4,6 +4,7 @@
 //! range moves that need not.
 
 mod allocate;
+mod claim;
 mod deallocate;
 mod ensure;
 mod room;
@@ -19,6 +20,7 @@ use crate::model::{Allocation, Owner, PortRange, Protocol, RangeName, Timestamp}
 use crate::reply::PoolStatus;
 
 pub use allocate::Wish;
+pub use claim::Claim;
 pub use deallocate::Release;
 pub use ensure::NamedWish;
 
@@ -84,7 +86,7 @@ impl Plan {
         self.edits.iter().any(|edit| match edit {
             Edit::Place { .. } => true,
             Edit::Resize(from, to) => !from.range.contains(*to),
-            Edit::Free(_) | Edit::Cut(..) => false,
+            Edit::Free(_) | Edit::Cut(..) | Edit::Give(..) => false,
         })
     }
 }
@@ -108,7 +110,11 @@ pub enum Edit {
         name: Option<RangeName>,
         /// Its ports.
         range: PortRange,
+        /// Whether an administrator fixed them.
+        claimed: bool,
     },
+    /// The range gets another owner.
+    Give(Allocation, Owner),
 }
 
 impl Pool {
@@ -273,8 +279,7 @@ impl Space {
 
     fn insert(&mut self, allocation: Allocation) -> Result<(), Overlap> {
         let range = allocation.range;
-        let below = self.allocations.range(..=range.end()).next_back();
-        if let Some((_, other)) = below.filter(|(_, other)| other.range.overlaps(range)) {
+        if let Some(other) = self.overlapping(range) {
             return Err(Overlap {
                 protocol: allocation.protocol,
                 range,
@@ -292,6 +297,13 @@ impl Space {
         self.by_owner.entry(allocation.owner.clone()).or_default().insert(range.start());
         self.allocations.insert(range.start(), allocation);
         Ok(())
+    }
+
+    /// A range that shares a port with `range`: the last that begins before its end, if any, since
+    /// ranges don't overlap each other.
+    fn overlapping(&self, range: PortRange) -> Option<&Allocation> {
+        let below = self.allocations.range(..=range.end()).next_back();
+        below.map(|(_, other)| other).filter(|other| other.range.overlaps(range))
     }
 
     fn remove(&mut self, start: u16) {

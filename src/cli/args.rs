@@ -65,6 +65,12 @@ pub(super) enum Command {
     ListModules,
     /// Remove a module's entry, and free its ranges and those of its helper owners
     RemoveModule(RemoveModule),
+    /// Give an owner ports of fixed numbers, inside or outside the pool
+    Claim(Claim),
+    /// Give everything that an owner holds to another one
+    Transfer(Transfer),
+    /// Free what is held for modules that are no longer registered
+    Reclaim(Reclaim),
 }
 
 #[derive(Debug, Args, Serialize)]
@@ -174,6 +180,42 @@ pub(super) struct RemoveModule {
     module_id: ModuleId,
 }
 
+#[derive(Debug, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Claim {
+    /// The lowest port
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    start: u16,
+    /// The highest port
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    end: u16,
+    /// tcp, udp, or tcp,udp
+    protocols: Protocols,
+    /// A module id, a helper such as `mail1_rsync`, or host/NAME
+    owner: Owner,
+    /// The name of the range
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<RangeName>,
+}
+
+#[derive(Debug, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Transfer {
+    /// Who gives
+    from_owner: Owner,
+    /// Who gets
+    to_owner: Owner,
+}
+
+#[derive(Debug, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Reclaim {
+    /// Only show what would be freed
+    #[arg(long)]
+    dry_run: bool,
+}
+
 fn port_count(text: &str) -> Result<PortCount, &'static str> {
     let count = text.parse::<u16>().ok().and_then(|count| PortCount::try_from(count).ok());
     count.ok_or("not a count of ports from 1 to 65535")
@@ -205,6 +247,9 @@ mod tests {
             Command::Deallocate(args) => serde_json::to_value(args).unwrap(),
             Command::List(args) => serde_json::to_value(args).unwrap(),
             Command::RemoveModule(args) => serde_json::to_value(args).unwrap(),
+            Command::Claim(args) => serde_json::to_value(args).unwrap(),
+            Command::Transfer(args) => serde_json::to_value(args).unwrap(),
+            Command::Reclaim(args) => serde_json::to_value(args).unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -241,6 +286,17 @@ mod tests {
             json!({"owner": "a", "protocol": "tcp"})
         );
         assert_eq!(parameters("portsctl remove-module a"), json!({"moduleId": "a"}));
+        assert_eq!(
+            parameters("portsctl claim 21115 21119 tcp,udp host/rustdesk --name relay"),
+            json!({"start": 21115, "end": 21119, "protocols": ["tcp", "udp"],
+                   "owner": "host/rustdesk", "name": "relay"})
+        );
+        assert_eq!(
+            parameters("portsctl transfer mail1 mail2"),
+            json!({"fromOwner": "mail1", "toOwner": "mail2"})
+        );
+        assert_eq!(parameters("portsctl reclaim --dry-run"), json!({"dryRun": true}));
+        assert_eq!(parameters("portsctl reclaim"), json!({"dryRun": false}));
     }
 
     #[test]
@@ -274,6 +330,11 @@ mod tests {
             "portsctl set-module x --label =y",
             "portsctl set-module x --unix-user a:b",
             "portsctl remove-module",
+            "portsctl claim 0 5 tcp host/x",
+            "portsctl claim 5 65536 tcp host/x",
+            "portsctl claim 5 6 tcp",
+            "portsctl transfer mail1",
+            "portsctl reclaim x",
             "portsctl whoami x",
             "portsctl frobnicate",
         ] {

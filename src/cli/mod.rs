@@ -21,7 +21,8 @@ use clap::Parser;
 use serde_json::json;
 
 use crate::reply::{
-    Allocated, CallerInfo, Deallocated, Ensured, Listed, ModuleRemoved, ModuleSet, Modules,
+    Allocated, CallerInfo, Claimed, Deallocated, Ensured, Listed, ModuleRemoved, ModuleSet,
+    Modules, Reclaimed, Transferred,
 };
 use crate::request::Method;
 use args::{Command, Options, SetModule};
@@ -55,6 +56,9 @@ fn run(options: Options) -> Result<Output, Failure> {
             connect()?.show::<ModuleSet>(Method::SetModule, &parameters)
         }
         Command::ListModules => connect()?.show::<Modules>(Method::ListModules, &json!({})),
+        Command::Claim(args) => connect()?.show::<Claimed>(Method::Claim, &args),
+        Command::Transfer(args) => connect()?.show::<Transferred>(Method::Transfer, &args),
+        Command::Reclaim(args) => connect()?.show::<Reclaimed>(Method::Reclaim, &args),
         Command::RemoveModule(args) => {
             connect()?.show::<ModuleRemoved>(Method::RemoveModule, &args)
         }

@@ -7,8 +7,8 @@ use super::session::Show;
 use super::table::{Column, table};
 use crate::model::{Allocation, ModuleId, RangeName, UserName};
 use crate::reply::{
-    Allocated, CallerInfo, CallerKind, Deallocated, Ensured, Listed, ModuleEntry, ModuleRemoved,
-    ModuleSet, Modules,
+    Allocated, CallerInfo, CallerKind, Claimed, Deallocated, Ensured, Listed, ModuleEntry,
+    ModuleRemoved, ModuleSet, Modules, Reclaimed, Transferred,
 };
 
 impl Show for Allocated {
@@ -131,5 +131,23 @@ impl Show for Modules {
 impl Show for ModuleRemoved {
     fn show(&self) -> Output {
         Output::text_or(allocations(&self.freed), "there was nothing to free")
+    }
+}
+
+impl Show for Claimed {
+    fn show(&self) -> Output {
+        Output::default()
+    }
+}
+
+impl Show for Transferred {
+    fn show(&self) -> Output {
+        Output::text_or(allocations(&self.moved), "there was nothing to transfer")
+    }
+}
+
+impl Show for Reclaimed {
+    fn show(&self) -> Output {
+        Output::text_or(allocations(&self.freed), "there is nothing to reclaim")
     }
 }

@@ -251,6 +251,9 @@ const fn name(method: Method) -> &'static str {
         Method::SetModule => "set_module",
         Method::ListModules => "list_modules",
         Method::RemoveModule => "remove_module",
+        Method::Claim => "claim",
+        Method::Transfer => "transfer",
+        Method::Reclaim => "reclaim",
     }
 }
 

@@ -88,6 +88,26 @@ fn decode(
             let params = params(&["moduleId"])?;
             Request::RemoveModule { module_id: params.required("moduleId")? }
         }
+        Method::Claim => {
+            let params = params(&["start", "end", "protocols", "owner", "name"])?;
+            Request::Claim {
+                range: ports(&params, params.required("start")?, params.required("end")?)?,
+                protocols: params.required("protocols")?,
+                owner: params.required("owner")?,
+                name: params.optional("name")?,
+            }
+        }
+        Method::Transfer => {
+            let params = params(&["fromOwner", "toOwner"])?;
+            Request::Transfer {
+                from: params.required("fromOwner")?,
+                to: params.required("toOwner")?,
+            }
+        }
+        Method::Reclaim => {
+            let params = params(&["dryRun"])?;
+            Request::Reclaim { dry_run: params.required("dryRun")? }
+        }
     })
 }
 
@@ -97,14 +117,17 @@ fn part(params: &Params<'_>) -> Result<Part, BadParameter> {
     match (name, params.optional("start")?, params.optional("end")?) {
         (None, None, None) => Ok(Part::All),
         (Some(name), None, None) => Ok(Part::Named(name)),
-        (None, Some(start), Some(end)) => {
-            let first = if start == 0 { "start" } else { "end" };
-            PortRange::new(start, end).map(Part::Ports).map_err(|_| params.bad(first))
-        }
+        (None, Some(start), Some(end)) => ports(params, start, end).map(Part::Ports),
         (Some(_), _, _) => Err(params.bad("name")),
         (None, None, Some(_)) => Err(params.bad("start")),
         (None, Some(_), None) => Err(params.bad("end")),
     }
+}
+
+/// The range between two ends, or the end that is wrong.
+fn ports(params: &Params<'_>, start: u16, end: u16) -> Result<PortRange, BadParameter> {
+    let wrong = if start == 0 { "start" } else { "end" };
+    PortRange::new(start, end).map_err(|_| params.bad(wrong))
 }
 
 fn target(params: &Params<'_>) -> Result<Target, BadParameter> {

@@ -11,8 +11,8 @@ use crate::model::{
     Allocation, ModuleId, Owner, PortRange, Protocol, RangeName, Timestamp, UserId, UserName,
 };
 use crate::reply::{
-    Allocated, CallerInfo, CallerKind, Deallocated, Ensured, Listed, ModuleEntry, ModuleRemoved,
-    ModuleSet, Modules, PoolStatus, Reply, Status,
+    Allocated, CallerInfo, CallerKind, Claimed, Deallocated, Ensured, Listed, ModuleEntry,
+    ModuleRemoved, ModuleSet, Modules, PoolStatus, Reclaimed, Reply, Status, Transferred,
 };
 
 fn descriptions() -> [Description<'static>; 2] {
@@ -171,7 +171,10 @@ fn sample(description: &Description<'_>, name: &str, kind: &Type<'_>) -> Value {
     match (name, kind) {
         (_, Type::Bool) => json!(true),
         (_, Type::Int) => json!(4),
-        ("owner" | "onBehalfOf" | "moduleId" | "unixUser" | "name", Type::String) => json!("m1"),
+        (
+            "owner" | "fromOwner" | "toOwner" | "onBehalfOf" | "moduleId" | "unixUser" | "name",
+            Type::String,
+        ) => json!("m1"),
         (_, Type::Optional(inner)) => sample(description, name, inner),
         (_, Type::Array(inner)) => json!([sample(description, name, inner)]),
         (_, Type::Map(_)) => json!({}),
@@ -192,7 +195,9 @@ fn the_described_parameters_are_those_that_are_read() {
         // start and end go together, and not with a name: a test of their own is below
         let fields: Vec<_> = described
             .inputs()
-            .filter(|field| !["start", "end"].contains(&field.name().as_ref()))
+            .filter(|field| {
+                method != Method::Deallocate || !["start", "end"].contains(&field.name().as_ref())
+            })
             .collect();
         let whole: serde_json::Map<String, Value> = fields
             .iter()
@@ -278,6 +283,9 @@ fn reply(method: Method) -> Reply {
             }],
         }),
         Method::RemoveModule => Reply::RemoveModule(ModuleRemoved { freed: vec![allocation] }),
+        Method::Claim => Reply::Claim(Claimed {}),
+        Method::Transfer => Reply::Transfer(Transferred { moved: vec![allocation] }),
+        Method::Reclaim => Reply::Reclaim(Reclaimed { freed: vec![allocation] }),
     }
 }
 

@@ -32,6 +32,24 @@ impl Registry {
         self.get(self.by_user.get(user)?)
     }
 
+    /// Whether there is no module at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.modules.is_empty()
+    }
+
+    /// Whether `owner` is, or helps, a module that there is not. Software outside the modules never
+    /// does.
+    #[must_use]
+    pub fn is_gone(&self, owner: &Owner) -> bool {
+        let is_there = |id: &ModuleId| self.modules.contains_key(id);
+        let own = ModuleId::parse(owner.as_str());
+        let is_outside = owner.as_str().contains('/');
+        !is_outside
+            && !own.is_ok_and(|id| is_there(&id))
+            && !owner.possible_modules().any(|id| is_there(&id))
+    }
+
     /// Every module, ordered by id.
     #[must_use]
     pub fn all(&self) -> Vec<&Module> {
@@ -126,6 +144,9 @@ mod tests {
         assert!(!belongs("mail1_c", "mail1"));
         assert!(!belongs("mail10", "mail1"));
         assert!(!belongs("host/mail1", "mail1"));
+        let gone = |owner| registry.is_gone(&Owner::parse(owner).unwrap());
+        assert!(gone("web1") && gone("web1_rsync") && gone("mail10"));
+        assert!(!gone("mail1") && !gone("mail1_rsync") && !gone("mail1_b_x") && !gone("host/web1"));
         // a module that is not registered still has what it owns
         assert!(belongs("web1_rsync", "web1"));
     }

@@ -276,6 +276,22 @@ impl Edit<'_> {
         the_row(&mut rows)
     }
 
+    /// Gives a stored range another owner and returns the row as it is stored.
+    pub fn give(&self, from: &Allocation, to: &Owner) -> Result<Allocation, StoreError> {
+        let mut statement = self.savepoint.prepare_cached(
+            r#"UPDATE allocations SET owner = :to
+               WHERE protocol = :protocol AND start = :start AND owner = :owner
+               RETURNING owner, protocol, name, start, "end", claimed, allocated_at"#,
+        )?;
+        let mut rows = statement.query(named_params! {
+            ":to": to.as_str(),
+            ":protocol": from.protocol.as_str(),
+            ":start": from.range.start(),
+            ":owner": from.owner.as_str(),
+        })?;
+        the_row(&mut rows)
+    }
+
     /// Frees a stored range and returns the row as it was stored.
     pub fn delete(&self, allocation: &Allocation) -> Result<Allocation, StoreError> {
         let mut statement = self.savepoint.prepare_cached(

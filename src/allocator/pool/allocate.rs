@@ -50,7 +50,13 @@ impl Pool {
             Error::PoolExhausted { protocol, requested: ports.get(), largest_free }
         })?;
         let mut edits = frees(&replaced, None);
-        edits.push(Edit::Place { owner: owner.clone(), protocol, name: None, range });
+        edits.push(Edit::Place {
+            owner: owner.clone(),
+            protocol,
+            name: None,
+            range,
+            claimed: false,
+        });
         Ok(Plan { kept: Vec::new(), edits })
     }
 }

@@ -132,6 +132,7 @@ fn named_plan(wish: NamedWish<'_>, named: &Named<'_>, range: PortRange) -> Plan 
                     protocol: *protocol,
                     name: Some(wish.name.clone()),
                     range,
+                    claimed: false,
                 });
             }
         }

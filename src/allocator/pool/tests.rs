@@ -47,9 +47,11 @@ impl Pool {
                     let rest = rest.into_iter().map(|range| Allocation { range, ..from.clone() });
                     (Some(from.clone()), rest.collect())
                 }
-                Edit::Place { owner, protocol, name, range } => {
-                    (None, vec![Allocation { name, ..allocation(&owner, protocol, range) }])
+                Edit::Place { owner, protocol, name, range, claimed } => {
+                    let placed = allocation(&owner, protocol, range);
+                    (None, vec![Allocation { name, claimed, ..placed }])
                 }
+                Edit::Give(from, owner) => (Some(from.clone()), vec![Allocation { owner, ..from }]),
             };
             if let Some(one) = freed {
                 self.release(&one, now);
@@ -663,6 +665,70 @@ fn claims_go_only_when_an_administrator_names_them() {
         release(&mut pool, "a", &part, true, 0).unwrap();
         pool.list(None, None).iter().for_each(|rest| pool.release(rest, Timestamp::from_unix(0)));
     }
+}
+
+// --- what administrators decide
+
+fn claim(
+    pool: &mut Pool,
+    name: Option<&str>,
+    start: u16,
+    end: u16,
+    protocols: &str,
+) -> Result<usize, Error> {
+    let (owner, name) = (owner("host/x"), name.map(|name| RangeName::parse(name).unwrap()));
+    let protocols: crate::model::Protocols = protocols.parse().unwrap();
+    let (range, protocols, name) = (range(start, end), protocols.as_slice(), name.as_ref());
+    let plan = pool.plan_claim(Claim { owner: &owner, range, protocols, name })?;
+    Ok(pool.follow(plan, Timestamp::from_unix(0)).len())
+}
+
+#[test]
+fn claims_have_fixed_numbers_in_all_protocols_or_none() {
+    let mut pool = pool(100, 109, &[]);
+    allocate(&mut pool, "a", 2, false).unwrap();
+    assert_eq!(claim(&mut pool, None, 104, 105, "tcp,udp"), Ok(2));
+    assert_eq!(claim(&mut pool, Some("far"), 7, 9, "tcp"), Ok(1));
+    let occupied = |name, start, end| Err(Error::Occupied { owner: owner(name), start, end });
+    assert_eq!(claim(&mut pool, None, 101, 103, "udp,tcp"), occupied("a", 100, 101));
+    assert_eq!(claim(&mut pool, None, 105, 106, "tcp"), occupied("host/x", 104, 105));
+    let name = RangeName::parse("far").unwrap();
+    let taken = Err(Error::NameTaken { owner: owner("host/x"), name });
+    assert_eq!(claim(&mut pool, Some("far"), 200, 200, "tcp"), taken);
+    assert_eq!(claim(&mut pool, Some("far"), 200, 200, "udp"), Ok(1));
+    assert_eq!(pool.list(Some(&owner("host/x")), None).len(), 4);
+    // nobody is given a claimed port
+    assert_eq!(allocate(&mut pool, "a", 4, false), Ok(range(100, 103)));
+    assert_eq!(allocate(&mut pool, "a", 5, false).unwrap_err().condition().row().exit_status, 5);
+}
+
+#[test]
+fn a_transfer_gives_everything_and_keeps_the_numbers() {
+    let mut pool = pool(100, 199, &[]);
+    allocate(&mut pool, "a", 2, false).unwrap();
+    ensure(&mut pool, "db", 2, "tcp,udp", false).unwrap();
+    pool.insert(Allocation {
+        claimed: true,
+        ..allocation(&owner("a"), Protocol::Tcp, range(7, 7))
+    })
+    .unwrap();
+    allocate(&mut pool, "a_rsync", 1, false).unwrap();
+    let before = pool.list(Some(&owner("a")), None);
+    let plan = pool.plan_transfer(&owner("a"), &owner("b")).unwrap();
+    let moved = pool.follow(plan, Timestamp::from_unix(0));
+    let given: Vec<_> =
+        before.into_iter().map(|one| Allocation { owner: owner("b"), ..one }).collect();
+    assert_eq!(moved, given);
+    assert_eq!(pool.list(Some(&owner("a")), None), []);
+    assert_eq!(pool.list(Some(&owner("a_rsync")), None).len(), 1);
+    // nothing to give is no error; a name that both have is one
+    assert_eq!(pool.plan_transfer(&owner("a"), &owner("b")), Ok(Plan::default()));
+    ensure(&mut pool, "db", 1, "udp", false).unwrap();
+    let name = RangeName::parse("db").unwrap();
+    let taken = Err(Error::NameTaken { owner: owner("b"), name });
+    assert_eq!(pool.plan_transfer(&owner("a"), &owner("b")), taken);
+    let same = Err(Error::invalid("toOwner"));
+    assert_eq!(pool.plan_transfer(&owner("b"), &owner("b")), same);
 }
 
 // --- the pool against a model that thinks in single ports
