@@ -20,6 +20,9 @@ need = @packaging/need-packages.sh
 PYTHON := target/python
 PYTHON_PACKAGES := varlink==31.0.0
 
+# Where cargo puts what it builds.
+BUILD ?= $(or $(CARGO_TARGET_DIR),target)/release
+
 # An ordinary user can't run the tests that become other users; their names begin with root_.
 ifneq ($(shell id -u),0)
   TESTS_LEFT_OUT := --skip root_
@@ -37,7 +40,7 @@ build: ## build portsd and portsctl
 demo: ## build, and show it at work with 124 real modules
 	$(need) $(BUILD_PACKAGES) $(DEMO_PACKAGES)
 	$(CARGO) build --release --locked
-	demo/run
+	BUILD='$(BUILD)' demo/run
 
 test: $(PYTHON) ## run the tests; those that need root only as root
 	$(need) $(BUILD_PACKAGES) $(TEST_PACKAGES)

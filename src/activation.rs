@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -113,6 +113,9 @@ pub fn inherited() -> Result<Vec<Socket>, ActivationError> {
         .map_err(|error| ActivationError::Inherited(error.to_string()))?;
     let mut sockets = Vec::new();
     for (fd, name) in passed.iter() {
+        if let Err(error) = is_open(fd) {
+            return Err(ActivationError::Inherited(format!("descriptor {fd}: {error}")));
+        }
         let fd = adopt(fd);
         match judge(&fd, name) {
             Ok(endpoint) => sockets.push(Socket { endpoint, listener: UnixListener::from(fd) }),
@@ -120,6 +123,14 @@ pub fn inherited() -> Result<Vec<Socket>, ActivationError> {
         }
     }
     Ok(sockets)
+}
+
+/// Whether there is such a descriptor. Adopting one that is not open would close somebody else's.
+#[expect(unsafe_code, reason = "a descriptor that was passed by number belongs to nobody yet")]
+fn is_open(fd: i32) -> nix::Result<()> {
+    // SAFETY: the descriptor is only looked at; if it is not open, the system says so.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    fcntl(borrowed, FcntlArg::F_GETFD).map(|_| ())
 }
 
 /// Takes over a descriptor that the service manager left open for this process.

@@ -82,6 +82,8 @@ pub enum DaemonError {
 
 /// Runs the service until it is told to stop, or is idle for long enough.
 pub fn run(options: Options) -> Result<(), DaemonError> {
+    // before anything is opened that could get the number of a socket that was not passed
+    let inherited = activation::inherited()?;
     let config = config::load(options.config.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
@@ -91,13 +93,14 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     // before there is anything that a sudden end would leave behind
     let signals = Signals::catch(&runtime)?;
     // before the database is touched: a second instance is refused by the sockets of the first
-    let (sockets, bound) = sockets(&options.listen)?;
+    let (sockets, bound) = sockets(inherited, &options.listen)?;
     let directory = state_directory(options.state_dir);
     let store = Store::open(&directory, config.pool.range)?;
     let (allocator, thread) = allocator::start(store, &config)
         .map_err(|source| OpenError::in_directory(&directory, source))?;
     let idle = options.idle_exit.map(|seconds| Duration::from_secs(seconds.into()));
-    let result = runtime.block_on(serve(sockets, allocator, &config, signals, idle));
+    let service = Service::new(allocator.clone(), directory);
+    let result = runtime.block_on(serve(sockets, allocator, service, &config, signals, idle));
     // look-ups in a user database that does not answer must not hold up the end for long
     runtime.shutdown_timeout(Duration::from_secs(1));
     finish(thread, bound);
@@ -121,8 +124,10 @@ impl Signals {
 }
 
 /// The sockets that were inherited and those that are to be bound, with the files of the latter.
-fn sockets(listen: &[Listen]) -> Result<(Vec<Socket>, Vec<BoundSocket>), DaemonError> {
-    let mut sockets = activation::inherited()?;
+fn sockets(
+    mut sockets: Vec<Socket>,
+    listen: &[Listen],
+) -> Result<(Vec<Socket>, Vec<BoundSocket>), DaemonError> {
     let mut bound = Vec::new();
     for listen in listen {
         let (socket, file) = activation::bind_socket(listen)?;
@@ -144,13 +149,14 @@ fn state_directory(option: Option<PathBuf>) -> PathBuf {
 async fn serve(
     sockets: Vec<Socket>,
     allocator: Allocator,
+    service: Service,
     config: &Config,
     mut signals: Signals,
     idle: Option<Duration>,
 ) -> Result<(), DaemonError> {
     let limits = &config.limits;
     let context = Context {
-        service: Service::new(allocator.clone()),
+        service,
         limits: limits.clone(),
         connections: Connections::new(limits.connections, limits.connections_per_uid),
         tasks: TaskTracker::new(),

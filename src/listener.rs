@@ -223,9 +223,10 @@ async fn serve(
     }
 }
 
-/// Reads the credentials, for which a descriptor is needed: with none left, it waits for one.
+/// Reads the credentials, for which a descriptor is needed: with none left, it waits a little for
+/// one. Not for long, since it keeps one itself.
 async fn credentials(stream: &UnixStream) -> io::Result<Credentials> {
-    let patience_ends = Instant::now() + LOOK_UP_MAX;
+    let patience_ends = Instant::now() + 10 * ACCEPT_PAUSE;
     loop {
         match Credentials::of(stream) {
             Err(Errno::EMFILE | Errno::ENFILE) if Instant::now() < patience_ends => {

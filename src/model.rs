@@ -165,7 +165,8 @@ impl fmt::Display for UserId {
 
 /// A transport protocol. The two have independent port numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+// by way of a text: serde would also take an object with the name as its key
+#[serde(rename_all = "lowercase", try_from = "String")]
 pub enum Protocol {
     /// TCP
     Tcp,
@@ -190,6 +191,14 @@ impl Protocol {
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+impl TryFrom<String> for Protocol {
+    type Error = InvalidValue;
+
+    fn try_from(text: String) -> Result<Self, InvalidValue> {
+        text.parse()
     }
 }
 
@@ -476,6 +485,75 @@ pub struct Origin {
     pub uid: UserId,
     /// The module on whose behalf it called.
     pub on_behalf_of: Option<ModuleId>,
+}
+
+/// What an event of the history is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HistoryKind {
+    /// The owner got the range.
+    Allocated,
+    /// The owner lost it.
+    Deallocated,
+}
+
+impl HistoryKind {
+    /// `allocated` or `deallocated`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Deallocated => "deallocated",
+        }
+    }
+}
+
+impl std::str::FromStr for HistoryKind {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        [Self::Allocated, Self::Deallocated]
+            .into_iter()
+            .find(|kind| kind.as_str() == text)
+            .ok_or_else(|| InvalidValue::new("kind of event", text))
+    }
+}
+
+/// Who got or lost which ports, when, and who made the change. A range that gets another end or
+/// another owner is lost and got.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEvent {
+    /// When it was stored.
+    pub at: Timestamp,
+    /// What happened.
+    pub kind: HistoryKind,
+    /// To whom.
+    pub owner: Owner,
+    /// In which protocol.
+    pub protocol: Protocol,
+    /// The name of the range; `None` for an unnamed one.
+    pub name: Option<RangeName>,
+    /// The ports.
+    #[serde(flatten)]
+    pub range: PortRange,
+    /// Who made the call.
+    pub uid: UserId,
+    /// The module on whose behalf it was made.
+    pub on_behalf_of: Option<ModuleId>,
+}
+
+/// Which events of the history to show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryQuery {
+    /// Only those of this owner.
+    pub owner: Option<Owner>,
+    /// Only those of this protocol.
+    pub protocol: Option<Protocol>,
+    /// Only those of ranges that have this port.
+    pub port: Option<u16>,
+    /// So many at most, the newest.
+    pub limit: u32,
 }
 
 /// How many ports a module may hold, per protocol.

@@ -6,7 +6,7 @@
 //! | `List` | no | own | own | all |
 //! | `Allocate`, `Ensure`, `Deallocate` | no | `MissingRole` | own, within demand | any owner, no demand check |
 //! | `GetStatus` | no | yes | yes | yes |
-//! | `SetModule`, `ListModules`, `RemoveModule`, `Claim`, `Transfer`, `Reclaim` | no | no | no | yes |
+//! | `SetModule`, `ListModules`, `RemoveModule`, `Claim`, `Transfer`, `Reclaim`, `History`, `Backup` | no | no | no | yes |
 
 use crate::error::Error;
 use crate::model::{Demand, Module, Owner};
@@ -131,7 +131,9 @@ fn subject(caller: &Caller, request: &Request) -> Result<Subject, Error> {
             | Request::RemoveModule { .. }
             | Request::Claim { .. }
             | Request::Transfer { .. }
-            | Request::Reclaim { .. },
+            | Request::Reclaim { .. }
+            | Request::History(_)
+            | Request::Backup,
             Caller::Administrator,
         ) => Ok(Subject::Node),
         (
@@ -140,7 +142,9 @@ fn subject(caller: &Caller, request: &Request) -> Result<Subject, Error> {
             | Request::RemoveModule { .. }
             | Request::Claim { .. }
             | Request::Transfer { .. }
-            | Request::Reclaim { .. },
+            | Request::Reclaim { .. }
+            | Request::History(_)
+            | Request::Backup,
             Caller::Module(_),
         ) => Err(denied()),
     }
@@ -294,6 +298,7 @@ mod tests {
                 Request::Transfer { from: owner("adm"), to: owner("plain") },
                 [denied(Some("adm")), denied(Some("adm")), denied(Some("adm")), node()],
             ),
+            (Request::Backup, [denied(None), denied(None), denied(None), node()]),
             (
                 Request::Reclaim { dry_run: true },
                 [denied(None), denied(None), denied(None), node()],

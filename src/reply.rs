@@ -5,7 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Allocation, Module, ModuleId, PortRange, Protocol, UserId, UserName};
+use crate::model::{
+    Allocation, HistoryEvent, Module, ModuleId, PortRange, Protocol, UserId, UserName,
+};
 
 /// What a call answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -35,6 +37,10 @@ pub enum Reply {
     Transfer(Transferred),
     /// To Reclaim.
     Reclaim(Reclaimed),
+    /// To History.
+    History(Past),
+    /// To Backup.
+    Backup(BackedUp),
 }
 
 /// The range that the owner has now.
@@ -160,6 +166,20 @@ pub struct Transferred {
 pub struct Reclaimed {
     /// The ranges that were freed, or would be.
     pub freed: Vec<Allocation>,
+}
+
+/// Who held what, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// The newest first.
+    pub events: Vec<HistoryEvent>,
+}
+
+/// There is a copy of the database.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackedUp {
+    /// Where.
+    pub path: String,
 }
 
 /// What a removed module and its helpers held.

@@ -1,7 +1,8 @@
 //! What can be asked of portsd, without a word about either wire.
 
 use crate::model::{
-    Module, ModuleId, Owner, Part, PortCount, PortRange, Protocol, Protocols, RangeName,
+    HistoryQuery, Module, ModuleId, Owner, Part, PortCount, PortRange, Protocol, Protocols,
+    RangeName,
 };
 
 /// The two interfaces.
@@ -40,11 +41,15 @@ pub enum Method {
     Transfer,
     /// See [`Request::Reclaim`].
     Reclaim,
+    /// See [`Request::History`].
+    History,
+    /// See [`Request::Backup`].
+    Backup,
 }
 
 impl Method {
     /// Every method, in the order of the interface descriptions.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Allocate,
         Self::Ensure,
         Self::Deallocate,
@@ -57,6 +62,8 @@ impl Method {
         Self::Claim,
         Self::Transfer,
         Self::Reclaim,
+        Self::History,
+        Self::Backup,
     ];
 
     /// The method's name in the interface description, in `UpperCamelCase`.
@@ -75,6 +82,8 @@ impl Method {
             Self::Claim => "Claim",
             Self::Transfer => "Transfer",
             Self::Reclaim => "Reclaim",
+            Self::History => "History",
+            Self::Backup => "Backup",
         }
     }
 
@@ -90,7 +99,12 @@ impl Method {
             | Self::Claim
             | Self::Transfer
             | Self::Reclaim => true,
-            Self::List | Self::WhoAmI | Self::GetStatus | Self::ListModules => false,
+            Self::List
+            | Self::WhoAmI
+            | Self::GetStatus
+            | Self::ListModules
+            | Self::History
+            | Self::Backup => false,
         }
     }
 
@@ -109,7 +123,9 @@ impl Method {
             | Self::RemoveModule
             | Self::Claim
             | Self::Transfer
-            | Self::Reclaim => Interface::Admin,
+            | Self::Reclaim
+            | Self::History
+            | Self::Backup => Interface::Admin,
         }
     }
 }
@@ -206,6 +222,10 @@ pub enum Request {
         /// Only says what would be freed.
         dry_run: bool,
     },
+    /// Who held what, and when.
+    History(HistoryQuery),
+    /// Copies the database.
+    Backup,
 }
 
 impl Request {
@@ -225,6 +245,8 @@ impl Request {
             Self::Claim { .. } => Method::Claim,
             Self::Transfer { .. } => Method::Transfer,
             Self::Reclaim { .. } => Method::Reclaim,
+            Self::History(_) => Method::History,
+            Self::Backup => Method::Backup,
         }
     }
 
@@ -243,7 +265,9 @@ impl Request {
             | Self::SetModule { .. }
             | Self::ListModules
             | Self::RemoveModule { .. }
-            | Self::Reclaim { .. } => None,
+            | Self::Reclaim { .. }
+            | Self::History(_)
+            | Self::Backup => None,
         }
     }
 
@@ -262,7 +286,9 @@ impl Request {
             | Self::ListModules
             | Self::Claim { .. }
             | Self::Transfer { .. }
-            | Self::Reclaim { .. } => None,
+            | Self::Reclaim { .. }
+            | Self::History(_)
+            | Self::Backup => None,
         }
     }
 
@@ -280,7 +306,9 @@ impl Request {
             | Self::RemoveModule { .. }
             | Self::Claim { .. }
             | Self::Transfer { .. }
-            | Self::Reclaim { .. } => None,
+            | Self::Reclaim { .. }
+            | Self::History(_)
+            | Self::Backup => None,
         }
     }
 
@@ -299,7 +327,9 @@ impl Request {
             | Self::RemoveModule { .. }
             | Self::Claim { .. }
             | Self::Transfer { .. }
-            | Self::Reclaim { .. } => None,
+            | Self::Reclaim { .. }
+            | Self::History(_)
+            | Self::Backup => None,
         }
     }
 }

@@ -4,43 +4,53 @@
 //! resolved, the call authorised, carried out by the owning thread, written to the journal, and
 //! answered.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::allocator::bound::BoundPorts;
 use crate::allocator::pool::{Conditions, Edit};
 use crate::allocator::{Allocator, Change, Outcome, State, plan_reclaim};
-use crate::error::Error;
+use crate::error::{Error, StorageReason};
 use crate::journal::{Entry, Journal};
-use crate::model::{Demand, Origin, Owner, Protocol, Timestamp};
+use crate::model::{Demand, HistoryQuery, Origin, Owner, Protocol, Timestamp};
 use crate::peer::{Identity, Peer};
 use crate::policy::{Authorization, Caller, Subject, authorize};
 use crate::reply::{
-    Allocated, CallerInfo, Claimed, Deallocated, Ensured, Listed, ModuleEntry, ModuleRemoved,
-    ModuleSet, Modules, Reclaimed, Reply, Status, Transferred,
+    Allocated, BackedUp, CallerInfo, Claimed, Deallocated, Ensured, Listed, ModuleEntry,
+    ModuleRemoved, ModuleSet, Modules, Past, Reclaimed, Reply, Status, Transferred,
 };
 use crate::request::{Method, Request};
+use crate::store::backup;
 
 /// What both front ends call.
 #[derive(Clone)]
 pub struct Service {
     allocator: Allocator,
     journal: Arc<Journal>,
+    /// Where the database is, and its copies.
+    directory: PathBuf,
 }
 
 impl Service {
-    /// A service over what the allocator owns.
+    /// A service over what the allocator owns, in the state directory.
     #[must_use]
-    pub fn new(allocator: Allocator) -> Self {
-        Self { allocator, journal: Arc::default() }
+    pub fn new(allocator: Allocator, directory: PathBuf) -> Self {
+        Self { allocator, journal: Arc::default(), directory }
     }
 
     /// Carries out one call for the peer of a connection. What an error says is for the caller;
-    /// its cause is in the journal.
+    /// its cause is in the journal. A change waits for a locked database until `patience_ends`.
     #[expect(
         clippy::redundant_closure_for_method_calls,
         reason = "a path to the method would fix the lifetime that a closure leaves open"
     )]
-    pub async fn call(&self, peer: &Peer, request: Request) -> Result<Reply, Error> {
+    pub async fn call(
+        &self,
+        peer: &Peer,
+        request: Request,
+        patience_ends: Instant,
+    ) -> Result<Reply, Error> {
         let entry = Entry::new(peer, &request);
         let result = match request {
             Request::WhoAmI => self.look(peer, request, |call| call.who_am_i()).await,
@@ -52,6 +62,8 @@ impl Service {
             Request::Reclaim { dry_run: true } => {
                 self.look(peer, request, |call| call.reclaimable()).await.and_then(|reply| reply)
             }
+            Request::History(ref query) => self.history(peer, query.clone(), request).await,
+            Request::Backup => self.backup(peer, request).await,
             Request::Allocate { .. }
             | Request::Ensure { .. }
             | Request::Deallocate { .. }
@@ -59,7 +71,9 @@ impl Service {
             | Request::RemoveModule { .. }
             | Request::Claim { .. }
             | Request::Transfer { .. }
-            | Request::Reclaim { dry_run: false } => self.change(peer, request, &entry).await,
+            | Request::Reclaim { dry_run: false } => {
+                self.change(peer, request, &entry, patience_ends).await
+            }
         };
         if let Err(error) = &result {
             self.journal.refused(&entry, error);
@@ -85,12 +99,53 @@ impl Service {
             .await?
     }
 
-    async fn change(&self, peer: &Peer, request: Request, entry: &Entry) -> Result<Reply, Error> {
+    async fn history(
+        &self,
+        peer: &Peer,
+        query: HistoryQuery,
+        request: Request,
+    ) -> Result<Reply, Error> {
+        let peer = peer.clone();
+        let may_look = move |state: &State| Authorized::new(&peer, &request, state).map(|_| ());
+        let events = self.allocator.history(query, may_look).await?;
+        Ok(Reply::History(Past { events }))
+    }
+
+    /// Copies the database on a thread of its own, once it is clear that the caller may ask for it.
+    async fn backup(&self, peer: &Peer, request: Request) -> Result<Reply, Error> {
+        self.look(peer, request, |_| ()).await?;
+        let directory = self.directory.clone();
+        let copied = tokio::task::spawn_blocking(move || backup(&directory)).await;
+        match copied {
+            Ok(Ok(path)) => {
+                tracing::info!(path = %path.display(), "the database was copied");
+                Ok(Reply::Backup(BackedUp { path: path.display().to_string() }))
+            }
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the database can't be copied");
+                Err(Error::StorageFailure { reason: error.reason() })
+            }
+            Err(error) => {
+                tracing::error!(%error, "the copy was not finished");
+                Err(Error::StorageFailure { reason: StorageReason::Other })
+            }
+        }
+    }
+
+    async fn change(
+        &self,
+        peer: &Peer,
+        request: Request,
+        entry: &Entry,
+        patience_ends: Instant,
+    ) -> Result<Reply, Error> {
         let origin = Origin { uid: peer.uid, on_behalf_of: request.on_behalf_of().cloned() };
         let peer = peer.clone();
         let outcome = self
             .allocator
-            .change(origin, move |state| Authorized::new(&peer, &request, state)?.change(&request))
+            .change(origin, patience_ends, move |state| {
+                Authorized::new(&peer, &request, state)?.change(&request)
+            })
             .await?;
         self.journal.changed(entry, &outcome);
         reply(outcome)
@@ -213,9 +268,12 @@ impl<'a> Authorized<'a> {
             }
             Request::Reclaim { .. } => Change::Reclaim,
             // these go another way, and change nothing
-            Request::List { .. } | Request::WhoAmI | Request::GetStatus | Request::ListModules => {
-                return Err(Error::invalid("method"));
-            }
+            Request::List { .. }
+            | Request::WhoAmI
+            | Request::GetStatus
+            | Request::ListModules
+            | Request::History(_)
+            | Request::Backup => return Err(Error::invalid("method")),
         })
     }
 

@@ -306,6 +306,47 @@ fn administrators_claim_transfer_and_reclaim() {
 }
 
 #[test]
+fn the_past_is_shown_and_the_database_copied() {
+    let node = Node::start();
+    node.admin("history").prints_and_says("", "nothing that is remembered");
+    node.admin("allocate 4 tcp --owner host/a").prints("20000-20003\n");
+    node.admin("allocate 2 tcp --owner host/a").prints("20000-20001\n");
+    node.admin("deallocate tcp --owner host/a").prints("20000-20001\n");
+    node.admin("allocate 1 udp --owner host/b").prints("20000-20000\n");
+    let events = |command: &str| -> Vec<String> {
+        let events = node.admin(command).json();
+        let event = |one: &Value| format!("{} {}-{}", one["kind"], one["start"], one["end"]);
+        events["events"].as_array().unwrap().iter().map(event).collect()
+    };
+    assert_eq!(
+        events("history --port 20001 --json"),
+        [
+            "\"deallocated\" 20000-20001",
+            "\"allocated\" 20000-20001",
+            "\"deallocated\" 20000-20003",
+            "\"allocated\" 20000-20003",
+        ]
+    );
+    assert_eq!(events("history --owner host/b --json"), ["\"allocated\" 20000-20000"]);
+    assert_eq!(events("history --port 20003 --protocol tcp --limit 1 --json").len(), 1);
+    assert!(node.admin("history").stdout.contains("host/b"));
+
+    let copy = node.path("copy.sqlite");
+    let command = format!("backup {}", copy.display());
+    node.admin(&command).prints(&format!("{}\n", copy.display()));
+    assert_eq!(node.admin(&command).status, Some(1), "a file that is there stays");
+    for _ in 0..20 {
+        assert_eq!(node.admin("backup").status, Some(0));
+    }
+    assert_eq!(std::fs::read_dir(node.path("state/backups")).unwrap().count(), 14);
+    let rows: u32 = rusqlite::Connection::open(&copy)
+        .unwrap()
+        .query_row("SELECT count(*) FROM allocations", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(rows, 1);
+}
+
+#[test]
 fn an_administrator_says_for_whom() {
     let node = Node::start();
     node.register_mail1(2, 0);

@@ -1053,3 +1053,14 @@ fn a_file_system_without_locks_is_refused_by_name() {
     let daemon = Daemon::start_in(directory);
     assert_eq!(list(&mut daemon.admin()), []);
 }
+
+#[test]
+fn a_pipe_in_the_place_of_the_database_keeps_nobody_waiting() {
+    let directory = directory();
+    let state = directory.path().join("state");
+    fs::create_dir(&state).unwrap();
+    let made = Command::new("mkfifo").arg(state.join("ports.sqlite")).status().unwrap();
+    assert!(made.success());
+    let said = refused_start(&mut command(directory.path()));
+    assert!(said.contains("ports.sqlite"), "{said}");
+}

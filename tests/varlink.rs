@@ -396,10 +396,15 @@ fn unfinished_and_silent_connections_end() {
         Daemon::with_config("[limits]\nunfinished_message = 1\nidle_connection = \"2s\"\n");
     let mut unfinished = daemon.admin();
     unfinished.stream.write_all(b"{\"method\":").unwrap();
+    // one that has begun in the same breath as a whole one counts as well
+    let mut half = daemon.admin();
+    half.send_raw(format!(r#"{{"method":"{PORTS}.WhoAmI"}}"#).as_bytes());
+    half.stream.write_all(b"{\"meth").unwrap();
+    assert!(half.receive().is_some());
     let mut silent = daemon.admin();
     let mut answered = daemon.admin();
     answered.call(PORTS, "WhoAmI", json!({})).unwrap();
-    for client in [&mut unfinished, &mut silent, &mut answered] {
+    for client in [&mut unfinished, &mut half, &mut silent, &mut answered] {
         assert_eq!(client.receive(), None);
     }
 }

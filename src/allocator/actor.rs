@@ -17,11 +17,11 @@ use super::change::{Change, Kernel, Moment, Outcome, Work};
 use super::state::State;
 use crate::config::{Config, HistoryConfig, PoolConfig};
 use crate::error::{Error, StorageReason};
-use crate::model::{Origin, Timestamp};
+use crate::model::{HistoryEvent, HistoryQuery, Origin, Timestamp};
 use crate::store::{Batch, Store, StoreError};
 
-/// How long a change waits for a process that keeps the database locked.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a request waits for a process that keeps the database locked, a batch as a whole.
+pub const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a locked database is tried. Reads are answered in between.
 const LOCK_RETRY: Duration = Duration::from_millis(5);
 /// After so many events of the history, those that are too old are forgotten.
@@ -29,7 +29,7 @@ const FORGET_EVERY: usize = 1000;
 /// So many events are kept at the most, however young: some 10 MiB.
 const HISTORY_ROWS_MAX: u32 = 100_000;
 
-type Look = Box<dyn FnOnce(Result<&State, Error>) + Send>;
+type Look = Box<dyn FnOnce(Result<&State, Error>, &Store) + Send>;
 type Decide = Box<dyn Fn(&State) -> Result<Change, Error> + Send>;
 type Answer = oneshot::Sender<Result<Outcome, Error>>;
 
@@ -85,9 +85,26 @@ impl Allocator {
         look: impl FnOnce(&State) -> T + Send + 'static,
     ) -> Result<T, Error> {
         let (sender, receiver) = oneshot::channel();
-        let look: Look = Box::new(move |state| {
+        let look: Look = Box::new(move |state, _| {
             // a caller that is gone needs no answer
             let _ = sender.send(state.map(look));
+        });
+        self.ask(Command::Read(look), receiver).await
+    }
+
+    /// The newest events that match, if `may_look` does not refuse by what is stored now.
+    pub async fn history(
+        &self,
+        query: HistoryQuery,
+        may_look: impl FnOnce(&State) -> Result<(), Error> + Send + 'static,
+    ) -> Result<Vec<HistoryEvent>, Error> {
+        let (sender, receiver) = oneshot::channel();
+        let look: Look = Box::new(move |state, store| {
+            let events = state.and_then(may_look).and_then(|()| {
+                store.history(&query).map_err(|error| Failing::default().tell(&error))
+            });
+            // a caller that is gone needs no answer
+            let _ = sender.send(events);
         });
         self.ask(Command::Read(look), receiver).await
     }
@@ -95,14 +112,14 @@ impl Allocator {
     /// Carries out the change that `decide` makes of what is stored at that moment. It is asked
     /// when the call arrives, so that a refusal waits for nothing, and again in its turn, which
     /// counts. The answer comes when the change is on the disk. Once queued, it is carried out
-    /// even if the caller stops waiting.
+    /// even if the caller stops waiting. For a locked database it waits until `patience_ends`.
     pub async fn change(
         &self,
         origin: Origin,
+        patience_ends: Instant,
         decide: impl Fn(&State) -> Result<Change, Error> + Send + 'static,
     ) -> Result<Outcome, Error> {
         let (answer, receiver) = oneshot::channel();
-        let patience_ends = Instant::now() + LOCK_PATIENCE;
         let pending = Pending { decide: Box::new(decide), origin, answer, patience_ends };
         self.ask(Command::Change(pending), receiver).await
     }
@@ -183,8 +200,8 @@ impl Actor {
     fn take(&mut self, command: Command, pending: &mut Vec<Pending>) {
         let refreshed = self.refresh().map_err(|error| self.failing.tell(&error));
         match (command, refreshed) {
-            (Command::Read(look), Ok(())) => look(Ok(&self.state)),
-            (Command::Read(look), Err(error)) => look(Err(error)),
+            (Command::Read(look), Ok(())) => look(Ok(&self.state), &self.store),
+            (Command::Read(look), Err(error)) => look(Err(error), &self.store),
             (Command::Change(change), Ok(())) => match (change.decide)(&self.state) {
                 Ok(_) => pending.push(change),
                 Err(refusal) => answer(change.answer, Err(refusal)),

@@ -7,10 +7,10 @@ use super::pool::{self, Conditions, NamedWish, Plan, Release, Wish};
 use super::state::{Effect, State};
 use crate::error::Error;
 use crate::model::{
-    Allocation, Demand, Module, ModuleId, Origin, Owner, Part, PortCount, PortRange, Protocol,
-    Protocols, RangeName, Timestamp,
+    Allocation, Demand, HistoryKind, Module, ModuleId, Origin, Owner, Part, PortCount, PortRange,
+    Protocol, Protocols, RangeName, Timestamp,
 };
-use crate::store::{Edit, EventKind, StoreError};
+use crate::store::{Edit, StoreError};
 
 /// A change that has been authorised.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -308,8 +308,8 @@ impl Done {
         let mut events = 0;
         for effect in &self.effects {
             let (kind, allocation) = match effect {
-                Effect::Freed(allocation) => (EventKind::Deallocated, allocation),
-                Effect::Held(allocation) => (EventKind::Allocated, allocation),
+                Effect::Freed(allocation) => (HistoryKind::Deallocated, allocation),
+                Effect::Held(allocation) => (HistoryKind::Allocated, allocation),
                 Effect::Registered(_) | Effect::Unregistered(_) => continue,
             };
             edit.record(kind, allocation, now, origin)?;

@@ -7,7 +7,7 @@ pub mod pool;
 mod ports;
 mod state;
 
-pub use actor::{Allocator, start};
+pub use actor::{Allocator, LOCK_PATIENCE, start};
 pub(crate) use change::plan_reclaim;
 pub use change::{Change, Outcome};
 pub use state::State;

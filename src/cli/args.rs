@@ -71,6 +71,13 @@ pub(super) enum Command {
     Transfer(Transfer),
     /// Free what is held for modules that are no longer registered
     Reclaim(Reclaim),
+    /// Show who held which ports, when, and who changed it
+    History(History),
+    /// Copy the database, under the state directory and to FILE
+    Backup {
+        /// Where to copy it to; the file must not exist
+        file: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Args, Serialize)]
@@ -216,6 +223,26 @@ pub(super) struct Reclaim {
     dry_run: bool,
 }
 
+#[derive(Debug, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct History {
+    /// Only the events of this owner
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<Owner>,
+    #[arg(long, value_parser = protocols(), help = "Only the events of this protocol")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<Protocol>,
+    /// Only the events of ranges that have this port
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    /// So many events at most, the newest [default: 100]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u32>,
+}
+
 fn port_count(text: &str) -> Result<PortCount, &'static str> {
     let count = text.parse::<u16>().ok().and_then(|count| PortCount::try_from(count).ok());
     count.ok_or("not a count of ports from 1 to 65535")
@@ -250,6 +277,7 @@ mod tests {
             Command::Claim(args) => serde_json::to_value(args).unwrap(),
             Command::Transfer(args) => serde_json::to_value(args).unwrap(),
             Command::Reclaim(args) => serde_json::to_value(args).unwrap(),
+            Command::History(args) => serde_json::to_value(args).unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -297,6 +325,11 @@ mod tests {
         );
         assert_eq!(parameters("portsctl reclaim --dry-run"), json!({"dryRun": true}));
         assert_eq!(parameters("portsctl reclaim"), json!({"dryRun": false}));
+        assert_eq!(parameters("portsctl history"), json!({}));
+        assert_eq!(
+            parameters("portsctl history --port 20017 --protocol tcp --owner a --limit 5"),
+            json!({"port": 20017, "protocol": "tcp", "owner": "a", "limit": 5})
+        );
     }
 
     #[test]

@@ -22,8 +22,8 @@ const OTHER: u8 = 1;
 pub(super) enum Failure {
     /// The command line, or what it points at, is wrong.
     Usage(String),
-    /// A file can't be read.
-    Input(String),
+    /// A file can't be read or written.
+    File(String),
     /// The result can't be printed.
     Output(io::Error),
     /// The service can't be asked, or refused.
@@ -46,7 +46,7 @@ impl Failure {
     fn exit_status(&self) -> u8 {
         match self {
             Self::Usage(_) => USAGE,
-            Self::Input(_) | Self::Output(_) => OTHER,
+            Self::File(_) | Self::Output(_) => OTHER,
             Self::Client(error) => match error {
                 ClientError::PathTooLong(_)
                 | ClientError::NoSocket { .. }
@@ -66,7 +66,7 @@ impl Failure {
 
     fn message(&self) -> String {
         match self {
-            Self::Usage(message) | Self::Input(message) => message.clone(),
+            Self::Usage(message) | Self::File(message) => message.clone(),
             Self::Output(error) => {
                 format!("the command was carried out, but its result can't be printed: {error}")
             }

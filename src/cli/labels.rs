@@ -86,7 +86,7 @@ pub(super) fn gather(source: Option<Source>, single: Vec<Label>) -> Result<Label
 
 fn read(source: &Source) -> Result<Labels, Failure> {
     let name = source.name();
-    let bytes = source.read().map_err(|error| Failure::Input(format!("{name}: {error}")))?;
+    let bytes = source.read().map_err(|error| Failure::File(format!("{name}: {error}")))?;
     parse(&bytes).map_err(|reason| {
         Failure::Usage(format!(
             "{name}: {reason}; expected the output of `podman image inspect IMAGE`, or an object \

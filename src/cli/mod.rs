@@ -4,6 +4,7 @@
 //! are for people, `--json` is the reply as it came.
 
 mod args;
+mod backup;
 mod env;
 mod failure;
 mod labels;
@@ -22,7 +23,7 @@ use serde_json::json;
 
 use crate::reply::{
     Allocated, CallerInfo, Claimed, Deallocated, Ensured, Listed, ModuleRemoved, ModuleSet,
-    Modules, Reclaimed, Transferred,
+    Modules, Past, Reclaimed, Transferred,
 };
 use crate::request::Method;
 use args::{Command, Options, SetModule};
@@ -59,6 +60,8 @@ fn run(options: Options) -> Result<Output, Failure> {
         Command::Claim(args) => connect()?.show::<Claimed>(Method::Claim, &args),
         Command::Transfer(args) => connect()?.show::<Transferred>(Method::Transfer, &args),
         Command::Reclaim(args) => connect()?.show::<Reclaimed>(Method::Reclaim, &args),
+        Command::History(args) => connect()?.show::<Past>(Method::History, &args),
+        Command::Backup { file } => backup::show(&mut connect()?, file.as_deref()),
         Command::RemoveModule(args) => {
             connect()?.show::<ModuleRemoved>(Method::RemoveModule, &args)
         }

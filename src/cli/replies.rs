@@ -5,10 +5,10 @@ use std::fmt::Write;
 use super::output::Output;
 use super::session::Show;
 use super::table::{Column, table};
-use crate::model::{Allocation, ModuleId, RangeName, UserName};
+use crate::model::{Allocation, HistoryEvent, ModuleId, RangeName, UserName};
 use crate::reply::{
     Allocated, CallerInfo, CallerKind, Claimed, Deallocated, Ensured, Listed, ModuleEntry,
-    ModuleRemoved, ModuleSet, Modules, Reclaimed, Transferred,
+    ModuleRemoved, ModuleSet, Modules, Past, Reclaimed, Transferred,
 };
 
 impl Show for Allocated {
@@ -149,5 +149,34 @@ impl Show for Transferred {
 impl Show for Reclaimed {
     fn show(&self) -> Output {
         Output::text_or(allocations(&self.freed), "there is nothing to reclaim")
+    }
+}
+
+impl Show for Past {
+    fn show(&self) -> Output {
+        let columns = [
+            Column::Left("WHEN"),
+            Column::Left("EVENT"),
+            Column::Left("PROTOCOL"),
+            Column::Left("RANGE"),
+            Column::Left("OWNER"),
+            Column::Left("NAME"),
+            Column::Right("UID"),
+            Column::Left("ON BEHALF OF"),
+        ];
+        let row = |event: &HistoryEvent| {
+            [
+                event.at.to_string(),
+                event.kind.as_str().to_owned(),
+                event.protocol.to_string(),
+                event.range.to_string(),
+                event.owner.to_string(),
+                event.name.as_ref().map_or("-".to_owned(), RangeName::to_string),
+                event.uid.to_string(),
+                event.on_behalf_of.as_ref().map_or("-".to_owned(), ModuleId::to_string),
+            ]
+        };
+        let rows: Vec<_> = self.events.iter().map(row).collect();
+        Output::text_or(table(columns, &rows), "there is nothing that is remembered")
     }
 }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -29,12 +29,20 @@ pub struct TimedStream {
 
 /// How a front end says that a message is complete; the connection itself can't know.
 #[derive(Clone, Default)]
-pub struct Received(Arc<AtomicBool>);
+pub struct Received(Arc<AtomicU8>);
+
+/// Nothing new.
+const NOTHING: u8 = 0;
+/// A message is complete.
+const COMPLETE: u8 = 1;
+/// A message is complete, and another has begun with it.
+const BEGUN: u8 = 2;
 
 impl Received {
-    /// A message is complete: from now on the connection is between messages.
-    pub fn message(&self) {
-        self.0.store(true, Ordering::Release);
+    /// A message is complete: from now on the connection is between messages, or in the next one
+    /// if that `has_begun`.
+    pub fn message(&self, has_begun: bool) {
+        self.0.store(if has_begun { BEGUN } else { COMPLETE }, Ordering::Release);
     }
 }
 
@@ -81,10 +89,13 @@ impl AsyncRead for TimedStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.received.0.swap(false, Ordering::Acquire) {
-            self.is_receiving = false;
-            let idle = self.limits.idle_connection;
-            self.allow_read(idle);
+        match self.received.0.swap(NOTHING, Ordering::Acquire) {
+            NOTHING => {}
+            news => {
+                self.is_receiving = news == BEGUN;
+                let Limits { unfinished_message, idle_connection, .. } = self.limits;
+                self.allow_read(if news == BEGUN { unfinished_message } else { idle_connection });
+            }
         }
         let before = buffer.filled().len();
         match Pin::new(&mut self.inner).poll_read(cx, buffer) {

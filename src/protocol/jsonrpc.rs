@@ -10,6 +10,7 @@ use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
@@ -31,6 +32,7 @@ use tower::ServiceExt;
 use tower::layer::util::Identity;
 
 use super::{BadParameter, Params, Spelling, decode, encode, methods, spell_error};
+use crate::allocator::LOCK_PATIENCE;
 use crate::config::Limits;
 use crate::error::Error;
 use crate::listener::{Connection, Context, Received, last_look};
@@ -57,7 +59,7 @@ impl Dispatcher {
                 async move {
                     // nothing reaches jsonrpsee without its peer
                     let request = extensions.get::<Arc<Origin>>().ok_or_else(unknown_peer)?;
-                    let reply = call(&service, &request.peer, method, params.as_str()).await?;
+                    let reply = call(&service, request, method, params.as_str()).await?;
                     request.fit(&reply, method.is_change())
                 }
             })?;
@@ -130,13 +132,13 @@ impl Dispatcher {
             Ok(body) => body,
             Err(refused) => return refused,
         };
-        received.message();
+        received.message(false);
         let Vetted::Forward(text) = vet(&body, self.batch_max) else {
             return empty(StatusCode::NO_CONTENT);
         };
         // jsonrpsee knows fewer ways of spelling it
         parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        parts.extensions.insert(Arc::new(Origin { peer, reply_bytes: AtomicUsize::new(0) }));
+        parts.extensions.insert(Arc::new(Origin::new(peer)));
         let request = HttpRequest::from_parts(parts, Full::new(Bytes::from(text)));
         match self.jsonrpsee.oneshot(request).await {
             Ok(response) => response,
@@ -196,6 +198,8 @@ fn is_json(headers: &HeaderMap) -> bool {
 struct Origin {
     peer: Peer,
     reply_bytes: AtomicUsize,
+    /// Until when its calls, all together, wait for a locked database.
+    patience_ends: Instant,
 }
 
 /// Once the replies of a batch are larger than this, calls that change nothing get no more: a batch
@@ -203,6 +207,11 @@ struct Origin {
 const BATCH_REPLY_BYTES_MAX: usize = 1024 * 1024;
 
 impl Origin {
+    fn new(peer: Peer) -> Self {
+        let patience_ends = Instant::now() + LOCK_PATIENCE;
+        Self { peer, reply_bytes: AtomicUsize::new(0), patience_ends }
+    }
+
     /// The reply as it is sent, or a refusal to send any more. The reply to a change is always sent.
     fn fit(&self, reply: &Value, is_change: bool) -> Result<Box<RawValue>, ErrorObjectOwned> {
         let reply = serde_json::value::to_raw_value(reply)
@@ -254,22 +263,24 @@ const fn name(method: Method) -> &'static str {
         Method::Claim => "claim",
         Method::Transfer => "transfer",
         Method::Reclaim => "reclaim",
+        Method::History => "history",
+        Method::Backup => "backup",
     }
 }
 
 async fn call(
     service: &Service,
-    peer: &Peer,
+    origin: &Origin,
     method: Method,
     params: Option<&str>,
 ) -> Result<Value, ErrorObjectOwned> {
     match decode(method, raw(params)?, Spelling::SnakeCase) {
-        Ok(request) => match service.call(peer, request).await {
+        Ok(request) => match service.call(&origin.peer, request, origin.patience_ends).await {
             Ok(reply) => Ok(encode(&reply, Spelling::SnakeCase)),
             Err(error) => Err(error_object(error)),
         },
         Err(BadParameter(name)) => {
-            service.refuse(peer, method, &name);
+            service.refuse(&origin.peer, method, &name);
             Err(bad_parameter(&name))
         }
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::Error;
-use crate::model::{Module, ModuleId, Part, PortRange};
+use crate::model::{HistoryQuery, Module, ModuleId, Part, PortRange};
 use crate::peer::Scope;
 use crate::registry::Labels;
 use crate::request::{Interface, Method, Request, Target};
@@ -108,6 +108,16 @@ fn decode(
             let params = params(&["dryRun"])?;
             Request::Reclaim { dry_run: params.required("dryRun")? }
         }
+        Method::History => {
+            let params = params(&["owner", "protocol", "port", "limit"])?;
+            Request::History(HistoryQuery {
+                owner: params.optional("owner")?,
+                protocol: params.optional("protocol")?,
+                port: params.optional("port")?,
+                limit: limit(&params)?,
+            })
+        }
+        Method::Backup => params(&[]).map(|_| Request::Backup)?,
     })
 }
 
@@ -121,6 +131,17 @@ fn part(params: &Params<'_>) -> Result<Part, BadParameter> {
         (Some(_), _, _) => Err(params.bad("name")),
         (None, None, Some(_)) => Err(params.bad("start")),
         (None, Some(_), None) => Err(params.bad("end")),
+    }
+}
+
+/// How many events to show.
+fn limit(params: &Params<'_>) -> Result<u32, BadParameter> {
+    const DEFAULT: u32 = 100;
+    const MAX: u32 = 10_000;
+    match params.optional("limit")? {
+        None => Ok(DEFAULT),
+        Some(limit) if (1..=MAX).contains(&limit) => Ok(limit),
+        Some(_) => Err(params.bad("limit")),
     }
 }
 

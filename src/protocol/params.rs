@@ -159,6 +159,7 @@ mod tests {
             (r#"{"port_count": 4, "port\u005fcount": 4}"#, "port_count"),
             (r#"{"port_count": 4, "protocol": "TCP"}"#, "protocol"),
             (r#"{"port_count": 4, "protocol": ["tcp"]}"#, "protocol"),
+            (r#"{"port_count": 4, "protocol": {"tcp": null}}"#, "protocol"),
         ] {
             assert_eq!(parse(text), Err(BadParameter(name.to_owned())), "{text}");
         }

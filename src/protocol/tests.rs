@@ -8,11 +8,13 @@ use zlink_idl::{Comment, Field, Interface as Description, Type};
 use super::*;
 use crate::error::{Condition, StorageReason};
 use crate::model::{
-    Allocation, ModuleId, Owner, PortRange, Protocol, RangeName, Timestamp, UserId, UserName,
+    Allocation, HistoryEvent, HistoryKind, ModuleId, Owner, PortRange, Protocol, RangeName,
+    Timestamp, UserId, UserName,
 };
 use crate::reply::{
-    Allocated, CallerInfo, CallerKind, Claimed, Deallocated, Ensured, Listed, ModuleEntry,
-    ModuleRemoved, ModuleSet, Modules, PoolStatus, Reclaimed, Reply, Status, Transferred,
+    Allocated, BackedUp, CallerInfo, CallerKind, Claimed, Deallocated, Ensured, Listed,
+    ModuleEntry, ModuleRemoved, ModuleSet, Modules, Past, PoolStatus, Reclaimed, Reply, Status,
+    Transferred,
 };
 
 fn descriptions() -> [Description<'static>; 2] {
@@ -286,6 +288,19 @@ fn reply(method: Method) -> Reply {
         Method::Claim => Reply::Claim(Claimed {}),
         Method::Transfer => Reply::Transfer(Transferred { moved: vec![allocation] }),
         Method::Reclaim => Reply::Reclaim(Reclaimed { freed: vec![allocation] }),
+        Method::History => Reply::History(Past {
+            events: vec![HistoryEvent {
+                at: Timestamp::from_unix(0),
+                kind: HistoryKind::Allocated,
+                owner: owner(),
+                protocol: Protocol::Tcp,
+                name: allocation.name,
+                range,
+                uid: UserId(0),
+                on_behalf_of: Some(module_id()),
+            }],
+        }),
+        Method::Backup => Reply::Backup(BackedUp { path: "x".to_owned() }),
     }
 }
 

@@ -1,6 +1,7 @@
 //! varlink: JSON objects with a NUL byte behind each, answered in the order they came.
 
 use std::pin::pin;
+use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{ADMIN_IDL, BadParameter, PORTS_IDL, Params, Spelling, decode, encode, methods};
+use crate::allocator::LOCK_PATIENCE;
 use crate::config::Limits;
 use crate::error::{Condition, Error};
 use crate::listener::{Connection, Context, last_look};
@@ -58,7 +60,7 @@ impl Dispatcher {
             };
             let (reply, goes_on) = match next? {
                 Next::Message(message) => {
-                    received.message();
+                    received.message(messages.has_begun());
                     (self.answer(&peer, &message).await, true)
                 }
                 Next::TooLong => (Some(invalid("message").into_reply()), false),
@@ -98,6 +100,11 @@ enum Next {
 impl Messages {
     const fn new(message_bytes_max: usize) -> Self {
         Self { buffer: Vec::new(), start: 0, scanned: 0, message_bytes_max }
+    }
+
+    /// Whether there are bytes of a further message.
+    const fn has_begun(&self) -> bool {
+        self.start < self.buffer.len()
     }
 
     /// The next message. Loses nothing if it is dropped while waiting.
@@ -252,7 +259,8 @@ impl Dispatcher {
             methods(self.scope).find(known).ok_or_else(|| method_not_found(&call.method))?;
         match decode(method, call.parameters, Spelling::CamelCase) {
             Ok(request) => {
-                let reply = self.service.call(peer, request).await?;
+                let reply =
+                    self.service.call(peer, request, Instant::now() + LOCK_PATIENCE).await?;
                 Ok(encode(&reply, Spelling::CamelCase))
             }
             Err(bad) => {

@@ -5,6 +5,7 @@
 //! it; the triggers in the schema hold for them too, and [`Store::changed_elsewhere`] notices. A file
 //! that is not a current or older portsd database is refused and stays as it is, byte for byte.
 
+mod backup;
 mod open;
 mod schema;
 
@@ -12,12 +13,13 @@ use rusqlite::{
     Connection, ErrorCode, Row, Savepoint, Transaction, TransactionBehavior, named_params,
 };
 
+pub use backup::{BackupError, backup};
 pub use open::{FILE_NAME, OpenError};
 
 use crate::error::StorageReason;
 use crate::model::{
-    Allocation, Demand, InvalidValue, Module, ModuleId, Origin, Owner, PortRange, Protocol,
-    RangeName, Timestamp, UserName,
+    Allocation, Demand, HistoryEvent, HistoryKind, HistoryQuery, InvalidValue, Module, ModuleId,
+    Origin, Owner, PortRange, Protocol, RangeName, Timestamp, UserId, UserName,
 };
 
 /// The database of one state directory.
@@ -44,24 +46,6 @@ pub struct Released {
     pub allocation: Allocation,
     /// When it was freed.
     pub at: Timestamp,
-}
-
-/// What an event of the history is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventKind {
-    /// The owner got the range.
-    Allocated,
-    /// The owner lost it.
-    Deallocated,
-}
-
-impl EventKind {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Allocated => "allocated",
-            Self::Deallocated => "deallocated",
-        }
-    }
 }
 
 /// The database could not be read or written, or holds what portsd would never write.
@@ -131,6 +115,28 @@ impl Store {
     /// Whether another process has committed anything since the last load.
     pub fn changed_elsewhere(&self) -> Result<bool, StoreError> {
         Ok(data_version(&self.connection)? != self.data_version)
+    }
+
+    /// The newest events that match, the newest first.
+    pub fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryEvent>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            r#"SELECT at, kind, owner, protocol, name, start, "end", uid, on_behalf_of FROM history
+               WHERE (:owner IS NULL OR owner = :owner)
+                   AND (:protocol IS NULL OR protocol = :protocol)
+                   AND (:port IS NULL OR :port BETWEEN start AND "end")
+               ORDER BY id DESC LIMIT :limit"#,
+        )?;
+        let mut rows = statement.query(named_params! {
+            ":owner": query.owner.as_ref().map(Owner::as_str),
+            ":protocol": query.protocol.map(Protocol::as_str),
+            ":port": query.port,
+            ":limit": query.limit,
+        })?;
+        let mut events = Vec::new();
+        while let Some(row) = rows.next()? {
+            events.push(read_event(row)?);
+        }
+        Ok(events)
     }
 
     /// Begins to write. Fails at once as [`StorageReason::Busy`] while another process writes.
@@ -310,7 +316,7 @@ impl Edit<'_> {
     /// Adds an event to the history.
     pub fn record(
         &self,
-        kind: EventKind,
+        kind: HistoryKind,
         allocation: &Allocation,
         at: Timestamp,
         origin: &Origin,
@@ -384,6 +390,23 @@ fn read_allocation(row: &Row<'_>) -> Result<Allocation, StoreError> {
         range: PortRange::new(row.get("start")?, row.get("end")?)?,
         claimed: row.get("claimed")?,
         allocated_at: Timestamp::from_unix(row.get("allocated_at")?),
+    })
+}
+
+fn read_event(row: &Row<'_>) -> Result<HistoryEvent, StoreError> {
+    let kind: String = row.get("kind")?;
+    let protocol: String = row.get("protocol")?;
+    let name: Option<String> = row.get("name")?;
+    let on_behalf_of: Option<String> = row.get("on_behalf_of")?;
+    Ok(HistoryEvent {
+        at: Timestamp::from_unix(row.get("at")?),
+        kind: kind.parse()?,
+        owner: Owner::try_from(row.get::<_, String>("owner")?)?,
+        protocol: protocol.parse()?,
+        name: name.map(RangeName::try_from).transpose()?,
+        range: PortRange::new(row.get("start")?, row.get("end")?)?,
+        uid: UserId(row.get("uid")?),
+        on_behalf_of: on_behalf_of.map(ModuleId::try_from).transpose()?,
     })
 }
 

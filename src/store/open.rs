@@ -220,6 +220,10 @@ fn judge_head(path: &Path) -> Result<(), OpenError> {
     const APPLICATION_ID_AT: usize = 68;
     let io = |source| OpenError::Io { path: path.to_owned(), source };
     let mut header = Vec::new();
+    // whatever else there is could keep whoever opens it waiting
+    if !fs::metadata(path).map_err(io)?.is_file() {
+        return Err(OpenError::Foreign { path: path.to_owned() });
+    }
     let file = File::open(path).map_err(io)?;
     file.take(HEADER_BYTES).read_to_end(&mut header).map_err(io)?;
     if header.is_empty() {

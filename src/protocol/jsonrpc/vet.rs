@@ -53,7 +53,10 @@ fn vet_call(text: &str) -> Option<String> {
     let member =
         |name| members.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.get());
     let is_text = |value| serde_json::from_str::<String>(value).is_ok();
-    let is_call = member("method").is_some_and(is_text)
+    // a misspelt "params" must not make a call without parameters
+    let is_known = |name: &String| ["jsonrpc", "id", "method", "params"].contains(&name.as_str());
+    let is_call = members.0.iter().all(|(name, _)| is_known(name))
+        && member("method").is_some_and(is_text)
         && member("jsonrpc").is_some_and(|version| {
             serde_json::from_str::<String>(version).is_ok_and(|version| version == "2.0")
         });
@@ -130,6 +133,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","method":"x","id":1,"id":2}"#, r#"{"id":null}"#),
             (r#"{"jsonrpc":"2.0","method":"x","method":"y"}"#, r#"{"id":null}"#),
             (r#"{"method":"x"}"#, r#"{"id":null}"#),
+            (r#"{"jsonrpc":"2.0","method":"x","id":7,"param":{}}"#, r#"{"id":7}"#),
             ("{}", r#"{"id":null}"#),
             ("1", r#"{"id":null}"#),
             ("[1,[]]", r#"[{"id":null},{"id":null}]"#),
