@@ -134,19 +134,11 @@ fn subject(caller: &Caller, request: &Request) -> Result<Subject, Error> {
             | Request::Reclaim { .. }
             | Request::History(_)
             | Request::Backup,
-            Caller::Administrator,
-        ) => Ok(Subject::Node),
-        (
-            Request::SetModule { .. }
-            | Request::ListModules
-            | Request::RemoveModule { .. }
-            | Request::Claim { .. }
-            | Request::Transfer { .. }
-            | Request::Reclaim { .. }
-            | Request::History(_)
-            | Request::Backup,
-            Caller::Module(_),
-        ) => Err(denied()),
+            caller,
+        ) => match caller {
+            Caller::Administrator => Ok(Subject::Node),
+            Caller::Module(_) | Caller::Anonymous => Err(denied()),
+        },
     }
 }
 

@@ -250,6 +250,26 @@ impl Request {
         }
     }
 
+    /// Whom a call is about that may be made for another.
+    const fn target(&self) -> Option<&Target> {
+        match self {
+            Self::Allocate { target, .. }
+            | Self::Ensure { target, .. }
+            | Self::Deallocate { target, .. } => Some(target),
+            Self::List { .. }
+            | Self::WhoAmI
+            | Self::GetStatus
+            | Self::SetModule { .. }
+            | Self::ListModules
+            | Self::RemoveModule { .. }
+            | Self::Claim { .. }
+            | Self::Transfer { .. }
+            | Self::Reclaim { .. }
+            | Self::History(_)
+            | Self::Backup => None,
+        }
+    }
+
     /// The owner that the call names, if it names one.
     #[must_use]
     pub const fn named_owner(&self) -> Option<&Owner> {
@@ -314,22 +334,7 @@ impl Request {
 
     /// The module on whose behalf the call is made, if any.
     #[must_use]
-    pub const fn on_behalf_of(&self) -> Option<&ModuleId> {
-        match self {
-            Self::Allocate { target, .. }
-            | Self::Ensure { target, .. }
-            | Self::Deallocate { target, .. } => target.on_behalf_of.as_ref(),
-            Self::List { .. }
-            | Self::WhoAmI
-            | Self::GetStatus
-            | Self::SetModule { .. }
-            | Self::ListModules
-            | Self::RemoveModule { .. }
-            | Self::Claim { .. }
-            | Self::Transfer { .. }
-            | Self::Reclaim { .. }
-            | Self::History(_)
-            | Self::Backup => None,
-        }
+    pub fn on_behalf_of(&self) -> Option<&ModuleId> {
+        self.target()?.on_behalf_of.as_ref()
     }
 }
