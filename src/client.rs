@@ -1,10 +1,11 @@
-//! A varlink client for programs that make a few calls and wait for each.
+//! A varlink client for programs that make a few calls and wait for each, or follow one.
 //!
 //! It tells apart what an administrator has to tell apart: nothing to connect to, nobody behind
 //! it, no right to it, a service that refuses, and one that does not answer.
 
 use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -94,7 +95,7 @@ pub enum ClientError {
 /// A connection to a varlink service.
 pub struct Client {
     runtime: Runtime,
-    replies: ReadConnection<<Stream as Socket>::ReadHalf>,
+    replies: Replies,
     calls: <Stream as Socket>::WriteHalf,
     deadline: Deadline,
 }
@@ -120,18 +121,50 @@ impl Client {
     /// Calls a method, given with its interface, and waits for its one reply: the object of the
     /// reply's fields.
     pub fn call(&mut self, method: &str, parameters: &Value) -> Result<Value, ClientError> {
-        let message = MethodCall { method, parameters }.to_message()?;
+        let message = MethodCall { method, parameters, more: false }.to_message()?;
         let answer = self.deadline.limit(async {
             // a connection that is gone is no reason not to look: a service may refuse a call
             // before it has taken all of it
             let _ = self.calls.write(&message, NO_DESCRIPTORS, None).await;
-            let (reply, _) =
-                self.replies.receive_reply::<Value, ErrorReply>().await.map_err(not_delivered)?;
-            let parameters = reply.map_err(ClientError::Refused)?.into_parameters();
-            Ok(parameters.unwrap_or_else(|| Value::Object(Map::new())))
+            receive(&mut self.replies).await.map(|(fields, _)| fields)
         });
         self.runtime.block_on(answer)?
     }
+
+    /// Calls a method that answers again and again, and hands the fields of each reply to `take`
+    /// until that has had enough, or there are no more. The first reply has to come in time.
+    pub fn follow<E: From<ClientError>>(
+        &mut self,
+        method: &str,
+        parameters: &Value,
+        mut take: impl FnMut(Value) -> Result<ControlFlow<()>, E>,
+    ) -> Result<(), E> {
+        let message = MethodCall { method, parameters, more: true }.to_message()?;
+        let Self { runtime, replies, calls, deadline } = self;
+        let first = deadline.limit(async {
+            let _ = calls.write(&message, NO_DESCRIPTORS, None).await;
+            receive(replies).await
+        });
+        let mut next = runtime.block_on(first)?;
+        loop {
+            let (fields, continues) = next?;
+            if take(fields)?.is_break() || !continues {
+                return Ok(());
+            }
+            next = runtime.block_on(receive(replies));
+        }
+    }
+}
+
+type Replies = ReadConnection<<Stream as Socket>::ReadHalf>;
+
+/// The object of the next reply's fields, and whether there will be another one.
+async fn receive(replies: &mut Replies) -> Result<(Value, bool), ClientError> {
+    let (reply, _) = replies.receive_reply::<Value, ErrorReply>().await.map_err(not_delivered)?;
+    let reply = reply.map_err(ClientError::Refused)?;
+    let continues = reply.continues().unwrap_or(false);
+    let fields = reply.into_parameters();
+    Ok((fields.unwrap_or_else(|| Value::Object(Map::new())), continues))
 }
 
 /// Calls take no file descriptors along.
@@ -142,6 +175,8 @@ const NO_DESCRIPTORS: &[OwnedFd] = &[];
 struct MethodCall<'a> {
     method: &'a str,
     parameters: &'a Value,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    more: bool,
 }
 
 impl MethodCall<'_> {

@@ -1,9 +1,9 @@
 //! What the journal gets to know of calls: one line, with fields, for each change and each refusal.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::allocator::Outcome;
+use crate::allocator::Effect;
 use crate::error::{Condition, Error};
 use crate::model::{Allocation, ModuleId, Owner, Protocol, UserId};
 use crate::peer::{Identity, Peer};
@@ -93,10 +93,10 @@ impl Entry {
         );
     }
 
-    fn module(&self, outcome: &str) {
+    fn module(&self, id: &ModuleId, outcome: &str) {
         tracing::info!(
             method = self.method.name(),
-            owner = self.owner.as_ref().map(tracing::field::display),
+            owner = %id,
             user = self.user,
             uid = self.uid.0,
             pid = self.pid,
@@ -108,29 +108,21 @@ impl Entry {
 }
 
 impl Journal {
-    /// Tells of a change, if it was one.
-    pub fn changed(&self, entry: &Entry, outcome: &Outcome) {
-        let each = |outcome, allocations: &[Allocation]| {
-            for allocation in allocations {
-                entry.line(outcome, allocation);
-            }
-        };
-        match outcome {
-            Outcome::Allocated { changed: false, .. } | Outcome::Ensured { changed: false, .. } => {
-            }
-            Outcome::Allocated { allocation, .. } => entry.line("allocated", allocation),
-            Outcome::Ensured { held, .. } => each("allocated", held),
-            Outcome::Deallocated(freed) | Outcome::Reclaimed(freed) => each("freed", freed),
-            Outcome::Claimed(held) => each("claimed", held),
-            Outcome::Transferred(moved) => each("transferred", moved),
-            Outcome::ModuleSet(None) => {}
-            Outcome::ModuleSet(Some(module)) => entry.module(&format!(
-                "user {}, portsadm {}, {} tcp, {} udp",
-                module.unix_user, module.portsadm, module.demand.tcp, module.demand.udp
-            )),
-            Outcome::ModuleRemoved(freed) => {
-                each("freed", freed);
-                entry.module("removed");
+    /// Tells of all that has happened by a call: nothing, if it changed nothing. A range that got
+    /// other ports or another owner is freed and allocated.
+    pub fn changed(&self, entry: &Entry, effects: &[Arc<Effect>]) {
+        for effect in effects {
+            match &**effect {
+                Effect::Freed(allocation) => entry.line("freed", allocation),
+                Effect::Held(allocation) => entry.line("allocated", allocation),
+                Effect::Registered(module) => entry.module(
+                    &module.id,
+                    &format!(
+                        "user {}, portsadm {}, {} tcp, {} udp",
+                        module.unix_user, module.portsadm, module.demand.tcp, module.demand.udp
+                    ),
+                ),
+                Effect::Unregistered(id) => entry.module(id, "removed"),
             }
         }
     }

@@ -3,7 +3,7 @@
 //! | | anonymous | module without portsadm | module with portsadm | administrator |
 //! | --- | --- | --- | --- | --- |
 //! | `WhoAmI` | yes | yes | yes | yes |
-//! | `List` | no | own | own | all |
+//! | `List`, `Monitor` | no | own | own | all |
 //! | `Allocate`, `Ensure`, `Deallocate` | no | `MissingRole` | own, within demand | any owner, no demand check |
 //! | `GetStatus` | no | yes | yes | yes |
 //! | `SetModule`, `ListModules`, `RemoveModule`, `Claim`, `Transfer`, `Reclaim`, `History`, `Backup` | no | no | no | yes |
@@ -104,7 +104,10 @@ fn subject(caller: &Caller, request: &Request) -> Result<Subject, Error> {
             Some(owner) => Subject::Owner { owner: owner.clone(), demand: None },
             None => Subject::Node,
         }),
-        (Request::List { .. }, Caller::Module(module)) => own(module, request, denied),
+        (Request::Monitor, Caller::Administrator) => Ok(Subject::Node),
+        (Request::List { .. } | Request::Monitor, Caller::Module(module)) => {
+            own(module, request, denied)
+        }
         (
             Request::Allocate { target, .. }
             | Request::Ensure { target, .. }
@@ -203,6 +206,7 @@ mod tests {
 
     /// Every cell of the table above.
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table is as long as it is")]
     fn the_table() {
         let registry = registry();
         let (anonymous, administrator) = (Caller::Anonymous, Caller::Administrator);
@@ -235,6 +239,10 @@ mod tests {
             (Request::WhoAmI, [node(), node(), node(), node()]),
             (Request::GetStatus, [denied(None), node(), node(), node()]),
             (list(None), [denied(None), granted("plain", demand), granted("adm", demand), node()]),
+            (
+                Request::Monitor,
+                [denied(None), granted("plain", demand), granted("adm", demand), node()],
+            ),
             (
                 list(Some("plain")),
                 [

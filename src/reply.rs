@@ -21,6 +21,8 @@ pub enum Reply {
     Deallocate(Deallocated),
     /// To List.
     List(Listed),
+    /// To Monitor, again and again.
+    Monitor(Monitored),
     /// To `WhoAmI`.
     WhoAmI(CallerInfo),
     /// To `GetStatus`.
@@ -71,6 +73,38 @@ pub struct Deallocated {
 pub struct Listed {
     /// Ordered by protocol and start.
     pub allocations: Vec<Allocation>,
+}
+
+/// What somebody who monitors learns next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Monitored {
+    /// What has happened, or is there.
+    pub event: Event,
+}
+
+/// One thing to learn for somebody who monitors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// What this tells.
+    pub kind: EventKind,
+    /// The range that it is about, if it is about one.
+    pub allocation: Option<Allocation>,
+}
+
+/// What an event tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EventKind {
+    /// The range was held when monitoring began.
+    Present,
+    /// That was all that was held; changes follow.
+    Ready,
+    /// The range has been given.
+    Allocated,
+    /// The range has been freed.
+    Deallocated,
+    /// The next changes are not told. The last event.
+    Lagged,
 }
 
 /// Who the caller is to portsd.

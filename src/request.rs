@@ -25,6 +25,8 @@ pub enum Method {
     Deallocate,
     /// See [`Request::List`].
     List,
+    /// See [`Request::Monitor`].
+    Monitor,
     /// See [`Request::WhoAmI`].
     WhoAmI,
     /// See [`Request::GetStatus`].
@@ -49,11 +51,12 @@ pub enum Method {
 
 impl Method {
     /// Every method, in the order of the interface descriptions.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Allocate,
         Self::Ensure,
         Self::Deallocate,
         Self::List,
+        Self::Monitor,
         Self::WhoAmI,
         Self::GetStatus,
         Self::SetModule,
@@ -74,6 +77,7 @@ impl Method {
             Self::Ensure => "Ensure",
             Self::Deallocate => "Deallocate",
             Self::List => "List",
+            Self::Monitor => "Monitor",
             Self::WhoAmI => "WhoAmI",
             Self::GetStatus => "GetStatus",
             Self::SetModule => "SetModule",
@@ -100,6 +104,7 @@ impl Method {
             | Self::Transfer
             | Self::Reclaim => true,
             Self::List
+            | Self::Monitor
             | Self::WhoAmI
             | Self::GetStatus
             | Self::ListModules
@@ -116,6 +121,7 @@ impl Method {
             | Self::Ensure
             | Self::Deallocate
             | Self::List
+            | Self::Monitor
             | Self::WhoAmI
             | Self::GetStatus => Interface::Ports,
             Self::SetModule
@@ -183,6 +189,8 @@ pub enum Request {
         /// Only those of this protocol.
         protocol: Option<Protocol>,
     },
+    /// The ranges that are held, and then every change of them. Answered more than once.
+    Monitor,
     /// Who the caller is to portsd.
     WhoAmI,
     /// How full the pools are.
@@ -237,6 +245,7 @@ impl Request {
             Self::Ensure { .. } => Method::Ensure,
             Self::Deallocate { .. } => Method::Deallocate,
             Self::List { .. } => Method::List,
+            Self::Monitor => Method::Monitor,
             Self::WhoAmI => Method::WhoAmI,
             Self::GetStatus => Method::GetStatus,
             Self::SetModule { .. } => Method::SetModule,
@@ -257,6 +266,7 @@ impl Request {
             | Self::Ensure { target, .. }
             | Self::Deallocate { target, .. } => Some(target),
             Self::List { .. }
+            | Self::Monitor
             | Self::WhoAmI
             | Self::GetStatus
             | Self::SetModule { .. }
@@ -280,7 +290,8 @@ impl Request {
             Self::List { owner, .. } => owner.as_ref(),
             Self::Claim { owner, .. } => Some(owner),
             Self::Transfer { from, .. } => Some(from),
-            Self::WhoAmI
+            Self::Monitor
+            | Self::WhoAmI
             | Self::GetStatus
             | Self::SetModule { .. }
             | Self::ListModules
@@ -301,6 +312,7 @@ impl Request {
             | Self::Ensure { .. }
             | Self::Deallocate { .. }
             | Self::List { .. }
+            | Self::Monitor
             | Self::WhoAmI
             | Self::GetStatus
             | Self::ListModules
@@ -319,6 +331,7 @@ impl Request {
             Self::Allocate { protocol, .. } | Self::Deallocate { protocol, .. } => Some(*protocol),
             Self::List { protocol, .. } => *protocol,
             Self::Ensure { .. }
+            | Self::Monitor
             | Self::WhoAmI
             | Self::GetStatus
             | Self::SetModule { .. }

@@ -2,7 +2,9 @@
 //!
 //! The order is the same for every method: the wire has parsed and validated; here the caller is
 //! resolved, the call authorised, carried out by the owning thread, written to the journal, and
-//! answered.
+//! answered. A call that is answered again and again comes through [`Service::monitor`].
+
+mod monitor;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,6 +24,8 @@ use crate::reply::{
 };
 use crate::request::{Method, Request};
 use crate::store::backup;
+
+pub use monitor::Subscription;
 
 /// What both front ends call.
 #[derive(Clone)]
@@ -74,6 +78,8 @@ impl Service {
             | Request::Reclaim { dry_run: false } => {
                 self.change(peer, request, &entry, patience_ends).await
             }
+            // has more than one answer
+            Request::Monitor => Err(Error::invalid("method")),
         };
         if let Err(error) = &result {
             self.journal.refused(&entry, error);
@@ -141,14 +147,14 @@ impl Service {
     ) -> Result<Reply, Error> {
         let origin = Origin { uid: peer.uid, on_behalf_of: request.on_behalf_of().cloned() };
         let peer = peer.clone();
-        let outcome = self
+        let changed = self
             .allocator
             .change(origin, patience_ends, move |state| {
                 Authorized::new(&peer, &request, state)?.change(&request)
             })
             .await?;
-        self.journal.changed(entry, &outcome);
-        reply(outcome)
+        self.journal.changed(entry, &changed.effects);
+        reply(changed.outcome)
     }
 }
 
@@ -269,6 +275,7 @@ impl<'a> Authorized<'a> {
             Request::Reclaim { .. } => Change::Reclaim,
             // these go another way, and change nothing
             Request::List { .. }
+            | Request::Monitor
             | Request::WhoAmI
             | Request::GetStatus
             | Request::ListModules
@@ -289,9 +296,7 @@ impl<'a> Authorized<'a> {
 /// The reply to a change, made of what was stored.
 fn reply(outcome: Outcome) -> Result<Reply, Error> {
     Ok(match outcome {
-        Outcome::Allocated { allocation, .. } => {
-            Reply::Allocate(Allocated { range: allocation.range })
-        }
+        Outcome::Allocated(allocation) => Reply::Allocate(Allocated { range: allocation.range }),
         Outcome::Ensured { held, changed } => {
             let range = held.first().map(|one| one.range);
             // a list of protocols is never empty
@@ -303,7 +308,7 @@ fn reply(outcome: Outcome) -> Result<Reply, Error> {
         Outcome::Deallocated(freed) => {
             Reply::Deallocate(Deallocated { ranges: freed.iter().map(|one| one.range).collect() })
         }
-        Outcome::ModuleSet(_) => Reply::SetModule(ModuleSet {}),
+        Outcome::ModuleSet => Reply::SetModule(ModuleSet {}),
         Outcome::ModuleRemoved(freed) => Reply::RemoveModule(ModuleRemoved { freed }),
         Outcome::Claimed(_) => Reply::Claim(Claimed {}),
         Outcome::Transferred(moved) => Reply::Transfer(Transferred { moved }),

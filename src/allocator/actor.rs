@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::change::{Change, Kernel, Moment, Outcome, Work};
-use super::state::State;
-use crate::config::{Config, HistoryConfig, PoolConfig};
+use super::change::{Change, Changed, Kernel, Moment, Work};
+use super::state::{Effects, Picture, Rules, State};
+use crate::config::Config;
 use crate::error::{Error, StorageReason};
 use crate::model::{HistoryEvent, HistoryQuery, Origin, Timestamp};
 use crate::store::{Batch, Store, StoreError};
@@ -29,9 +29,9 @@ const FORGET_EVERY: usize = 1000;
 /// So many events are kept at the most, however young: some 10 MiB.
 const HISTORY_ROWS_MAX: u32 = 100_000;
 
-type Look = Box<dyn FnOnce(Result<&State, Error>, &Store) + Send>;
+type Look = Box<dyn FnOnce(Result<&Picture, Error>, &Store) + Send>;
 type Decide = Box<dyn Fn(&State) -> Result<Change, Error> + Send>;
-type Answer = oneshot::Sender<Result<Outcome, Error>>;
+type Answer = oneshot::Sender<Result<Changed, Error>>;
 
 enum Command {
     Read(Look),
@@ -57,16 +57,15 @@ pub struct Allocator {
 /// wait for it; a further one waits for its place among them.
 pub fn start(mut store: Store, config: &Config) -> Result<(Allocator, JoinHandle<()>), StoreError> {
     let rules = Rules { pool: config.pool.clone(), history: config.history.clone() };
-    let state = State::build(&rules.pool, store.load(rules.since())?)?;
+    let picture = Picture::read(rules, |since| store.load(since))?;
     let (sender, receiver) = mpsc::channel(config.limits.queue);
     let actor = Actor {
         store,
-        rules,
-        state,
-        is_current: true,
+        picture,
         kernel: Kernel::default(),
         recorded: FORGET_EVERY,
-        failing: Failing::default(),
+        reading: Failing::default(),
+        writing: Failing::default(),
         queue: receiver,
         is_stopping: Arc::default(),
     };
@@ -85,9 +84,24 @@ impl Allocator {
         look: impl FnOnce(&State) -> T + Send + 'static,
     ) -> Result<T, Error> {
         let (sender, receiver) = oneshot::channel();
-        let look: Look = Box::new(move |state, _| {
+        let look: Look = Box::new(move |picture, _| {
             // a caller that is gone needs no answer
-            let _ = sender.send(state.map(look));
+            let _ = sender.send(picture.map(|picture| look(&picture.state)));
+        });
+        self.ask(Command::Read(look), receiver).await
+    }
+
+    /// Looks at what is stored, and gives the effects of everything that is stored from that moment
+    /// on: nothing comes between the two, and nothing is in both.
+    pub async fn follow<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&State) -> Result<T, Error> + Send + 'static,
+    ) -> Result<(T, Effects), Error> {
+        let (sender, receiver) = oneshot::channel();
+        let look: Look = Box::new(move |picture, _| {
+            let seen = picture.and_then(|picture| Ok((look(&picture.state)?, picture.subscribe())));
+            // a caller that is gone needs no answer
+            let _ = sender.send(seen);
         });
         self.ask(Command::Read(look), receiver).await
     }
@@ -99,8 +113,9 @@ impl Allocator {
         may_look: impl FnOnce(&State) -> Result<(), Error> + Send + 'static,
     ) -> Result<Vec<HistoryEvent>, Error> {
         let (sender, receiver) = oneshot::channel();
-        let look: Look = Box::new(move |state, store| {
-            let events = state.and_then(may_look).and_then(|()| {
+        let look: Look = Box::new(move |picture, store| {
+            let events = picture.and_then(|picture| {
+                may_look(&picture.state)?;
                 store.history(&query).map_err(|error| Failing::default().tell(&error))
             });
             // a caller that is gone needs no answer
@@ -118,7 +133,7 @@ impl Allocator {
         origin: Origin,
         patience_ends: Instant,
         decide: impl Fn(&State) -> Result<Change, Error> + Send + 'static,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<Changed, Error> {
         let (answer, receiver) = oneshot::channel();
         let pending = Pending { decide: Box::new(decide), origin, answer, patience_ends };
         self.ask(Command::Change(pending), receiver).await
@@ -145,29 +160,15 @@ impl Allocator {
     }
 }
 
-/// What the configuration says about what is stored.
-struct Rules {
-    pool: PoolConfig,
-    history: HistoryConfig,
-}
-
-impl Rules {
-    /// Since when it matters what was freed.
-    fn since(&self) -> Timestamp {
-        Timestamp::now().before(self.pool.quarantine)
-    }
-}
-
 struct Actor {
     store: Store,
-    rules: Rules,
-    state: State,
-    /// Whether `state` is what the database holds, as far as this process knows.
-    is_current: bool,
+    picture: Picture,
     kernel: Kernel,
     /// How many events were recorded since old ones were forgotten.
     recorded: usize,
-    failing: Failing,
+    /// What the journal knows of reads that fail, and of changes.
+    reading: Failing,
+    writing: Failing,
     queue: mpsc::Receiver<Command>,
     is_stopping: Arc<AtomicBool>,
 }
@@ -198,11 +199,11 @@ impl Actor {
     }
 
     fn take(&mut self, command: Command, pending: &mut Vec<Pending>) {
-        let refreshed = self.refresh().map_err(|error| self.failing.tell(&error));
+        let refreshed = self.refresh().map_err(|error| self.reading.tell(&error));
         match (command, refreshed) {
-            (Command::Read(look), Ok(())) => look(Ok(&self.state), &self.store),
+            (Command::Read(look), Ok(())) => look(Ok(&self.picture), &self.store),
             (Command::Read(look), Err(error)) => look(Err(error), &self.store),
-            (Command::Change(change), Ok(())) => match (change.decide)(&self.state) {
+            (Command::Change(change), Ok(())) => match (change.decide)(&self.picture.state) {
                 Ok(_) => pending.push(change),
                 Err(refusal) => answer(change.answer, Err(refusal)),
             },
@@ -213,13 +214,10 @@ impl Actor {
     /// Reads the database again if another process has changed it, or if this one may have lost
     /// track of it.
     fn refresh(&mut self) -> Result<(), StoreError> {
-        if !self.is_current || self.store.changed_elsewhere()? {
-            self.is_current = false;
-            let contents = self.store.load(self.rules.since())?;
-            self.state = State::build(&self.rules.pool, contents)?;
-            self.is_current = true;
+        if !self.picture.is_current || self.store.changed_elsewhere()? {
+            self.picture.reload(|since| self.store.load(since))?;
         }
-        self.failing = Failing::default();
+        self.reading = Failing::default();
         Ok(())
     }
 
@@ -238,13 +236,13 @@ impl Actor {
                 let (waiting, expired): (Vec<_>, Vec<_>) =
                     pending.into_iter().partition(|change| change.patience_ends > now);
                 if !expired.is_empty() {
-                    self.failing.answer(expired.into_iter().map(|change| change.answer), &error);
+                    self.writing.answer(expired.into_iter().map(|change| change.answer), &error);
                 }
                 thread::sleep(LOCK_RETRY);
                 return waiting;
             }
             Err(error) => {
-                self.failing.answer(pending.into_iter().map(|change| change.answer), &error);
+                self.writing.answer(pending.into_iter().map(|change| change.answer), &error);
                 return Vec::new();
             }
         };
@@ -255,32 +253,31 @@ impl Actor {
         self.kernel.forget();
         let turn = Turn {
             batch,
-            state: &mut self.state,
-            rules: &self.rules,
+            picture: &mut self.picture,
             moment: Moment { now: Timestamp::now(), kernel: &mut self.kernel },
             has_changed: false,
             recorded: &mut self.recorded,
         };
-        match turn.run(calls, &mut self.is_current) {
+        match turn.run(calls) {
             Ok(results) => {
+                self.writing = Failing::default();
                 for (one, result) in answers.into_iter().zip(results) {
                     answer(one, result);
                 }
             }
             Err(error) => {
-                self.is_current = false;
-                self.failing.answer(answers, &error);
+                self.picture.is_current = false;
+                self.writing.answer(answers, &error);
             }
         }
         Vec::new()
     }
 }
 
-/// One transaction. After an error nothing of it is stored, and `state` may be wrong.
+/// One transaction. After an error nothing of it is stored, and the picture may be wrong.
 struct Turn<'a> {
     batch: Batch<'a>,
-    state: &'a mut State,
-    rules: &'a Rules,
+    picture: &'a mut Picture,
     moment: Moment<'a>,
     has_changed: bool,
     /// How many events were recorded since old ones were forgotten.
@@ -292,21 +289,20 @@ impl Turn<'_> {
     fn run(
         mut self,
         calls: Vec<(Decide, Origin)>,
-        is_current: &mut bool,
-    ) -> Result<Vec<Result<Outcome, Error>>, StoreError> {
-        if !*is_current || self.batch.changed_elsewhere() {
-            *is_current = false;
-            let contents = self.batch.load(self.rules.since())?;
-            *self.state = State::build(&self.rules.pool, contents)?;
-            *is_current = true;
+    ) -> Result<Vec<Result<Changed, Error>>, StoreError> {
+        if !self.picture.is_current || self.batch.changed_elsewhere() {
+            self.picture.reload(|since| self.batch.load(since))?;
         }
-        let results = calls
+        let results: Vec<Result<Changed, Error>> = calls
             .into_iter()
             .map(|(decide, origin)| self.carry_out(&decide, &origin))
             .collect::<Result<_, _>>()?;
         if self.has_changed {
             self.forget()?;
             self.batch.commit()?;
+            for changed in results.iter().flatten() {
+                self.picture.publish(&changed.effects);
+            }
         }
         Ok(results)
     }
@@ -316,29 +312,29 @@ impl Turn<'_> {
         &mut self,
         decide: &Decide,
         origin: &Origin,
-    ) -> Result<Result<Outcome, Error>, StoreError> {
-        let planned =
-            decide(self.state).and_then(|change| Work::plan(change, self.state, &mut self.moment));
+    ) -> Result<Result<Changed, Error>, StoreError> {
+        let state = &mut self.picture.state;
+        let planned = decide(state).and_then(|change| Work::plan(change, state, &mut self.moment));
         let work = match planned {
             Ok(work) => work,
             Err(refusal) => return Ok(Err(refusal)),
         };
         let now = self.moment.now;
         let edit = self.batch.edit()?;
-        let done = work.carry_out(&edit, now)?;
-        if !self.rules.history.keep.is_zero() {
-            *self.recorded += done.record(&edit, now, origin)?;
+        let changed = work.carry_out(&edit, now)?;
+        if !self.picture.rules.history.keep.is_zero() {
+            *self.recorded += changed.record(&edit, now, origin)?;
         }
         edit.keep()?;
-        self.has_changed |= !done.effects.is_empty();
-        self.state.follow(done.effects, now)?;
-        Ok(Ok(done.outcome))
+        self.has_changed |= !changed.effects.is_empty();
+        changed.effects.iter().try_for_each(|effect| state.follow(effect, now))?;
+        Ok(Ok(changed))
     }
 
     /// Forgets old events, now and then.
     fn forget(&mut self) -> Result<(), StoreError> {
         if *self.recorded >= FORGET_EVERY {
-            let before = self.moment.now.before(self.rules.history.keep);
+            let before = self.moment.now.before(self.picture.rules.history.keep);
             self.batch.forget(before, HISTORY_ROWS_MAX)?;
             *self.recorded = 0;
         }
@@ -369,7 +365,7 @@ impl Failing {
     }
 }
 
-fn answer(to: Answer, result: Result<Outcome, Error>) {
+fn answer(to: Answer, result: Result<Changed, Error>) {
     // a caller that is gone needs no answer
     let _ = to.send(result);
 }

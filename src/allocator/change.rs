@@ -1,6 +1,7 @@
 //! What a change does: planned against the picture, carried out on the database.
 
 use std::io;
+use std::sync::Arc;
 
 use super::bound::BoundPorts;
 use super::pool::{self, Conditions, NamedWish, Plan, Release, Wish};
@@ -80,16 +81,20 @@ pub enum Change {
     Reclaim,
 }
 
+/// A change that has been carried out. Made of the stored rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// What the caller wants to know.
+    pub outcome: Outcome,
+    /// All that has happened, in this order.
+    pub effects: Vec<Arc<Effect>>,
+}
+
 /// What a change has done, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The range that the owner has now, and whether anything is new about what it has.
-    Allocated {
-        /// The range.
-        allocation: Allocation,
-        /// False if it was there already, and nothing else had to go.
-        changed: bool,
-    },
+    /// The range that the owner has now.
+    Allocated(Allocation),
     /// The ranges of that name that the owner has now, and whether anything is new about them.
     Ensured {
         /// One for each protocol, at the same numbers.
@@ -99,8 +104,8 @@ pub enum Outcome {
     },
     /// The ports that were freed, with whose they were.
     Deallocated(Vec<Allocation>),
-    /// The module is registered; how, if that is new.
-    ModuleSet(Option<Module>),
+    /// The module is registered.
+    ModuleSet,
     /// The module is gone, and these ranges of it and its helpers.
     ModuleRemoved(Vec<Allocation>),
     /// The ranges with fixed numbers, one for each protocol.
@@ -190,12 +195,6 @@ enum Kind {
     Reclaim,
 }
 
-/// A change that has been carried out, not yet committed. Made of the stored rows.
-pub(super) struct Done {
-    pub(super) outcome: Outcome,
-    pub(super) effects: Vec<Effect>,
-}
-
 impl Work {
     /// How to carry out a change, or why it is refused.
     pub(super) fn plan(
@@ -245,19 +244,17 @@ impl Work {
         })
     }
 
-    /// Stores the change.
-    pub(super) fn carry_out(self, edit: &Edit<'_>, now: Timestamp) -> Result<Done, StoreError> {
+    /// Stores the change, as a part of a batch that is not yet committed.
+    pub(super) fn carry_out(self, edit: &Edit<'_>, now: Timestamp) -> Result<Changed, StoreError> {
         let Self { plan, registry, kind } = self;
         let changed = !plan.edits.is_empty();
         let mut ledger = Ledger { held: plan.kept, freed: Vec::new(), effects: Vec::new() };
         for step in plan.edits {
             ledger.carry_out(step, edit, now)?;
         }
-        let mut registered = None;
         match registry {
             Some(RegistryEdit::Set(module)) => {
                 edit.set_module(&module)?;
-                registered = Some(module.clone());
                 ledger.effects.push(Effect::Registered(module));
             }
             Some(RegistryEdit::Remove(id)) => {
@@ -268,19 +265,16 @@ impl Work {
         }
         let Ledger { mut held, freed, effects } = ledger;
         let outcome = match kind {
-            Kind::Allocate => {
-                let allocation = held.pop().ok_or_else(nothing_given)?;
-                Outcome::Allocated { allocation, changed }
-            }
+            Kind::Allocate => Outcome::Allocated(held.pop().ok_or_else(nothing_given)?),
             Kind::Ensure => Outcome::Ensured { held, changed },
             Kind::Deallocate => Outcome::Deallocated(freed),
-            Kind::SetModule => Outcome::ModuleSet(registered),
+            Kind::SetModule => Outcome::ModuleSet,
             Kind::RemoveModule => Outcome::ModuleRemoved(freed),
             Kind::Claim => Outcome::Claimed(held),
             Kind::Transfer => Outcome::Transferred(held),
             Kind::Reclaim => Outcome::Reclaimed(freed),
         };
-        Ok(Done { outcome, effects })
+        Ok(Changed { outcome, effects: effects.into_iter().map(Arc::new).collect() })
     }
 }
 
@@ -297,7 +291,7 @@ fn nothing_given() -> StoreError {
     StoreError::Contradiction("a plan to allocate has given nothing".to_owned())
 }
 
-impl Done {
+impl Changed {
     /// Adds what has happened to the history. Gives the number of events.
     pub(super) fn record(
         &self,
@@ -307,7 +301,7 @@ impl Done {
     ) -> Result<usize, StoreError> {
         let mut events = 0;
         for effect in &self.effects {
-            let (kind, allocation) = match effect {
+            let (kind, allocation) = match &**effect {
                 Effect::Freed(allocation) => (HistoryKind::Deallocated, allocation),
                 Effect::Held(allocation) => (HistoryKind::Allocated, allocation),
                 Effect::Registered(_) | Effect::Unregistered(_) => continue,

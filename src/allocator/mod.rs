@@ -9,5 +9,5 @@ mod state;
 
 pub use actor::{Allocator, LOCK_PATIENCE, start};
 pub(crate) use change::plan_reclaim;
-pub use change::{Change, Outcome};
-pub use state::State;
+pub use change::{Change, Changed, Outcome};
+pub use state::{Effect, Effects, State};

@@ -46,6 +46,12 @@ pub(super) enum Command {
     Deallocate(Deallocate),
     /// List the ranges that are held: a module's own, or all for an administrator
     List(List),
+    /// Print what is held, then every change, a line each, until interrupted
+    ///
+    /// `present` lines come first, then `ready`, then `allocated` and `deallocated` as it happens. A
+    /// range that gets other ports or another owner is deallocated and allocated. With --json, a reply
+    /// a line.
+    Monitor,
     /// Show who you are to the service
     Whoami,
     /// Show how full the pools are, in numbers and as a map
@@ -369,6 +375,7 @@ mod tests {
             "portsctl transfer mail1",
             "portsctl reclaim x",
             "portsctl whoami x",
+            "portsctl monitor x",
             "portsctl frobnicate",
         ] {
             let error = Options::try_parse_from(line.split(' ')).unwrap_err();

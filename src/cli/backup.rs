@@ -21,7 +21,7 @@ pub(super) fn show(session: &mut Session, file: Option<&Path>) -> Result<Output,
             .map_err(|error| Failure::File(format!("{}: {error}", file.display())))?;
     }
     if session.is_json() {
-        return Ok(session::json(&json!(reply)));
+        return Ok(session::as_json(&json!(reply)));
     }
     let shown = file.map_or(reply.path.clone(), |file| file.display().to_string());
     Ok(Output::line(shown))

@@ -22,7 +22,7 @@ pub(super) fn show(session: &mut Session, owner: Option<Owner>) -> Result<Output
     let held: Listed = session.call(Method::List, &parameters)?;
     let (variables, remarks) = variables(&held.allocations);
     let output = if session.is_json() {
-        session::json(&Value::Object(variables))
+        session::as_json(&Value::Object(variables))
     } else {
         lines(&variables)
     };

@@ -28,6 +28,10 @@ pub(super) enum Failure {
     Output(io::Error),
     /// The service can't be asked, or refused.
     Client(ClientError),
+    /// The service can't tell all that has happened since the last event.
+    Lagged,
+    /// The service has ended while it was monitored.
+    Ended,
 }
 
 impl From<ClientError> for Failure {
@@ -46,7 +50,8 @@ impl Failure {
     fn exit_status(&self) -> u8 {
         match self {
             Self::Usage(_) => USAGE,
-            Self::File(_) | Self::Output(_) => OTHER,
+            Self::File(_) | Self::Output(_) | Self::Lagged => OTHER,
+            Self::Ended => UNREACHABLE,
             Self::Client(error) => match error {
                 ClientError::PathTooLong(_)
                 | ClientError::NoSocket { .. }
@@ -71,6 +76,16 @@ impl Failure {
                 format!("the command was carried out, but its result can't be printed: {error}")
             }
             Self::Client(error) => client_message(error),
+            Self::Lagged => {
+                "changes were missed: they came faster than they were read, or another \
+                             program changed the database. Start again"
+                    .to_owned()
+            }
+            Self::Ended => {
+                "portsd has ended: start again to see what happens from now on, and see \
+                            `journalctl -u portsd` for why it ended"
+                    .to_owned()
+            }
         }
     }
 }

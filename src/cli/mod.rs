@@ -1,7 +1,7 @@
 //! `portsctl`: the methods of the service as commands.
 //!
-//! A command makes its calls and gives back what to print; nothing is printed on the way. Texts
-//! are for people, `--json` is the reply as it came.
+//! A command makes its calls and gives back what to print; nothing is printed on the way, but by
+//! `monitor`. Texts are for people, `--json` is the reply as it came.
 
 mod args;
 mod backup;
@@ -9,6 +9,7 @@ mod env;
 mod failure;
 mod labels;
 mod map;
+mod monitor;
 mod output;
 mod replies;
 mod session;
@@ -49,6 +50,7 @@ fn run(options: Options) -> Result<Output, Failure> {
         Command::Deallocate(args) => connect()?.show::<Deallocated>(Method::Deallocate, &args),
         Command::List(args) => connect()?.show::<Listed>(Method::List, &args),
         Command::Whoami => connect()?.show::<CallerInfo>(Method::WhoAmI, &json!({})),
+        Command::Monitor => monitor::show(&mut connect()?),
         Command::Status => status::show(&mut connect()?),
         Command::Env { owner } => env::show(&mut connect()?, owner),
         Command::SetModule(args) => {

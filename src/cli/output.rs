@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use super::failure::Failure;
@@ -37,6 +38,16 @@ impl Output {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
             _ => Ok(ExitCode::SUCCESS),
         }
+    }
+}
+
+/// Prints a line at once. A reader who has seen enough is no failure, but wants no more.
+pub(super) fn print_line(line: &str) -> Result<ControlFlow<()>, Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(format!("{line}\n").as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) => Err(Failure::Output(error)),
     }
 }
 

@@ -1,10 +1,11 @@
 //! Calls of the service, and what becomes of the replies.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::output::Output;
@@ -50,28 +51,43 @@ impl Session {
         parameters: &impl Serialize,
     ) -> Result<Output, Failure> {
         if self.json {
-            self.call_raw(method, parameters).map(|reply| json(&reply))
+            self.call_raw(method, parameters).map(|reply| as_json(&reply))
         } else {
             self.call::<R>(method, parameters).map(|reply| reply.show())
         }
     }
 
+    /// Calls a method that answers again and again, and hands each reply to `take`, until that has
+    /// had enough or there are no more.
+    pub(super) fn follow(
+        &mut self,
+        method: Method,
+        take: impl FnMut(Value) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<(), Failure> {
+        self.client.follow(&full_name(method), &json!({}), take)
+    }
+
     fn call_raw(&mut self, method: Method, parameters: &impl Serialize) -> Result<Value, Failure> {
-        let interface = match method.interface() {
-            Interface::Ports => "org.nethserver.Ports",
-            Interface::Admin => "org.nethserver.Ports.Admin",
-        };
         let parameters =
             serde_json::to_value(parameters).map_err(|error| not_understood(&error))?;
-        Ok(self.client.call(&format!("{interface}.{}", method.name()), &parameters)?)
+        Ok(self.client.call(&full_name(method), &parameters)?)
     }
 }
 
-fn not_understood(error: &serde_json::Error) -> Failure {
+/// The method's name with its interface.
+fn full_name(method: Method) -> String {
+    let interface = match method.interface() {
+        Interface::Ports => "org.nethserver.Ports",
+        Interface::Admin => "org.nethserver.Ports.Admin",
+    };
+    format!("{interface}.{}", method.name())
+}
+
+pub(super) fn not_understood(error: &serde_json::Error) -> Failure {
     Failure::Client(ClientError::Broken(error.to_string()))
 }
 
 /// A value as text that JSON parsers and people can read.
-pub(super) fn json(value: &Value) -> Output {
+pub(super) fn as_json(value: &Value) -> Output {
     Output::line(format_args!("{value:#}"))
 }

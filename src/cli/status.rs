@@ -21,7 +21,7 @@ const WIDTH: u16 = 80;
 pub(super) fn show(session: &mut Session) -> Result<Output, Failure> {
     if session.is_json() {
         let reply: Value = session.call(Method::GetStatus, &json!({}))?;
-        return Ok(session::json(&reply));
+        return Ok(session::as_json(&reply));
     }
     let status: Status = session.call(Method::GetStatus, &json!({}))?;
     let caller: CallerInfo = session.call(Method::WhoAmI, &json!({}))?;

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, Sleep};
 
 use crate::config::Limits;
 
 /// A connection on which reading and writing fail as timed out when the peer
-/// - is silent between messages for longer than `idle_connection`,
+/// - is silent between messages for longer than `idle_connection`, unless it may be,
 /// - takes longer than `unfinished_message` from a message's first byte to its last, or
 /// - takes nothing of a reply for `unread_reply`.
 pub struct TimedStream {
@@ -23,9 +23,13 @@ pub struct TimedStream {
     limits: Limits,
     received: Received,
     is_receiving: bool,
+    may_be_silent: bool,
     read_timer: Pin<Box<Sleep>>,
     write_timer: Option<Pin<Box<Sleep>>>,
 }
+
+/// How long a connection that the peer has closed may be kept before that is noticed.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How a front end says that a message is complete; the connection itself can't know.
 #[derive(Clone, Default)]
@@ -37,12 +41,20 @@ const NOTHING: u8 = 0;
 const COMPLETE: u8 = 1;
 /// A message is complete, and another has begun with it.
 const BEGUN: u8 = 2;
+/// The peer need not send anything.
+const SILENT: u8 = 3;
 
 impl Received {
     /// A message is complete: from now on the connection is between messages, or in the next one
     /// if that `has_begun`.
     pub fn message(&self, has_begun: bool) {
         self.0.store(if has_begun { BEGUN } else { COMPLETE }, Ordering::Release);
+    }
+
+    /// The peer is being told things, and may be silent for as long as it likes before its next
+    /// message.
+    pub fn may_be_silent(&self) {
+        self.0.store(SILENT, Ordering::Release);
     }
 }
 
@@ -56,10 +68,20 @@ impl TimedStream {
             limits,
             received: received.clone(),
             is_receiving: false,
+            may_be_silent: false,
             read_timer,
             write_timer: None,
         };
         (stream, received)
+    }
+
+    /// Returns when the peer has closed the connection, not only its sending side. There is no
+    /// notice of that alone, so that it is looked for now and then.
+    pub async fn closed(&self) -> io::Result<()> {
+        while !self.inner.ready(Interest::WRITABLE).await?.is_write_closed() {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
     }
 
     fn allow_read(&mut self, time: Duration) {
@@ -93,6 +115,7 @@ impl AsyncRead for TimedStream {
             NOTHING => {}
             news => {
                 self.is_receiving = news == BEGUN;
+                self.may_be_silent = news == SILENT;
                 let Limits { unfinished_message, idle_connection, .. } = self.limits;
                 self.allow_read(if news == BEGUN { unfinished_message } else { idle_connection });
             }
@@ -102,11 +125,13 @@ impl AsyncRead for TimedStream {
             Poll::Ready(Ok(())) if buffer.filled().len() > before => {
                 if !self.is_receiving {
                     self.is_receiving = true;
+                    self.may_be_silent = false;
                     let unfinished = self.limits.unfinished_message;
                     self.allow_read(unfinished);
                 }
                 Poll::Ready(Ok(()))
             }
+            Poll::Pending if self.may_be_silent => Poll::Pending,
             Poll::Pending => {
                 ready!(self.read_timer.as_mut().poll(cx));
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))

@@ -54,8 +54,8 @@ impl Dispatcher {
     pub fn new(service: &Service, scope: Scope, limits: &Limits) -> Result<Self, DispatcherError> {
         let document = openrpc::document(scope)?;
         let mut module = RpcModule::new(service.clone());
-        for method in methods(scope) {
-            module.register_async_method(name(method), move |params, service, extensions| {
+        for (method, name) in offered(scope) {
+            module.register_async_method(name, move |params, service, extensions| {
                 async move {
                     // nothing reaches jsonrpsee without its peer
                     let request = extensions.get::<Arc<Origin>>().ok_or_else(unknown_peer)?;
@@ -248,9 +248,16 @@ fn refusal(status: StatusCode, text: &'static str) -> HttpResponse<HttpBody> {
     response
 }
 
-/// The methods' names on this wire: those of the interface descriptions in `snake_case`.
-const fn name(method: Method) -> &'static str {
-    match method {
+/// The methods that a socket offers on this wire, with their names.
+fn offered(scope: Scope) -> impl Iterator<Item = (Method, &'static str)> {
+    methods(scope).filter_map(|method| Some((method, name(method)?)))
+}
+
+/// A method's name on this wire: that of the interface descriptions in `snake_case`. `None` for a
+/// method that answers more than once, which HTTP does not.
+const fn name(method: Method) -> Option<&'static str> {
+    Some(match method {
+        Method::Monitor => return None,
         Method::Allocate => "allocate",
         Method::Ensure => "ensure",
         Method::Deallocate => "deallocate",
@@ -265,7 +272,7 @@ const fn name(method: Method) -> &'static str {
         Method::Reclaim => "reclaim",
         Method::History => "history",
         Method::Backup => "backup",
-    }
+    })
 }
 
 async fn call(
@@ -321,7 +328,9 @@ mod tests {
     #[test]
     fn names_are_those_of_the_interface_descriptions() {
         for method in Method::ALL {
-            assert_eq!(name(method), Spelling::SnakeCase.spell(method.name()));
+            let expected = Spelling::SnakeCase.spell(method.name());
+            let is_stream = method == Method::Monitor;
+            assert_eq!(name(method), (!is_stream).then_some(expected.as_str()));
         }
     }
 }

@@ -77,6 +77,7 @@ fn decode(
                 protocol: params.optional("protocol")?,
             }
         }
+        Method::Monitor => params(&[]).map(|_| Request::Monitor)?,
         Method::WhoAmI => params(&[]).map(|_| Request::WhoAmI)?,
         Method::GetStatus => params(&[]).map(|_| Request::GetStatus)?,
         Method::ListModules => params(&[]).map(|_| Request::ListModules)?,

@@ -12,9 +12,9 @@ use crate::model::{
     Timestamp, UserId, UserName,
 };
 use crate::reply::{
-    Allocated, BackedUp, CallerInfo, CallerKind, Claimed, Deallocated, Ensured, Listed,
-    ModuleEntry, ModuleRemoved, ModuleSet, Modules, Past, PoolStatus, Reclaimed, Reply, Status,
-    Transferred,
+    Allocated, BackedUp, CallerInfo, CallerKind, Claimed, Deallocated, Ensured, Event, EventKind,
+    Listed, ModuleEntry, ModuleRemoved, ModuleSet, Modules, Monitored, Past, PoolStatus, Reclaimed,
+    Reply, Status, Transferred,
 };
 
 fn descriptions() -> [Description<'static>; 2] {
@@ -251,6 +251,10 @@ fn reply(method: Method) -> Reply {
         Method::Ensure => Reply::Ensure(Ensured { range, changed: true }),
         Method::Deallocate => Reply::Deallocate(Deallocated { ranges: vec![range] }),
         Method::List => Reply::List(Listed { allocations: vec![allocation] }),
+        Method::Monitor => {
+            let event = Event { kind: EventKind::Present, allocation: Some(allocation) };
+            Reply::Monitor(Monitored { event })
+        }
         Method::WhoAmI => Reply::WhoAmI(CallerInfo {
             uid: UserId(1),
             caller: CallerKind::Module,

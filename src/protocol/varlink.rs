@@ -1,12 +1,14 @@
 //! varlink: JSON objects with a NUL byte behind each, answered in the order they came.
 
+mod wire;
+
+use std::io;
 use std::pin::pin;
 use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{ADMIN_IDL, BadParameter, PORTS_IDL, Params, Spelling, decode, encode, methods};
 use crate::allocator::LOCK_PATIENCE;
@@ -14,8 +16,10 @@ use crate::config::Limits;
 use crate::error::{Condition, Error};
 use crate::listener::{Connection, Context, last_look};
 use crate::peer::{Peer, Scope};
-use crate::request::{Interface, Method};
-use crate::service::Service;
+use crate::reply::{EventKind, Monitored};
+use crate::request::{Interface, Method, Request};
+use crate::service::{Service, Subscription};
+use wire::{Next, Wire};
 
 const PORTS: &str = "org.nethserver.Ports";
 const ADMIN: &str = "org.nethserver.Ports.Admin";
@@ -48,29 +52,34 @@ impl Dispatcher {
     ///
     /// The next call is read only when the last one has been answered and the answer taken, so
     /// that a peer that does not read can't make the service hold more for it.
-    pub async fn serve(&self, connection: Connection, context: &Context) -> std::io::Result<()> {
-        let Connection { mut stream, received, peer } = connection;
-        let mut messages = Messages::new(self.message_bytes_max);
+    pub async fn serve(&self, connection: Connection, context: &Context) -> io::Result<()> {
+        let Connection { stream, received, peer } = connection;
+        let mut wire = Wire::new(stream, received, self.message_bytes_max);
         let mut last_look_is_over = pin!(last_look(&context.stopping));
         loop {
             let next = tokio::select! {
                 biased;
                 () = &mut last_look_is_over => return Ok(()),
-                next = messages.next(&mut stream) => next,
+                next = wire.next() => next?,
             };
-            let (reply, goes_on) = match next? {
-                Next::Message(message) => {
-                    received.message(messages.has_begun());
-                    (self.answer(&peer, &message).await, true)
+            let answer = match next {
+                Next::Message(message) => self.answer(&peer, &message).await,
+                Next::TooLong => {
+                    return wire.write(&invalid("message").into_reply()).await;
                 }
-                Next::TooLong => (Some(invalid("message").into_reply()), false),
                 Next::End => return Ok(()),
             };
-            if let Some(reply) = reply {
-                let mut bytes = serde_json::to_vec(&reply)?;
-                bytes.push(0);
-                stream.write_all(&bytes).await?;
-            }
+            let goes_on = match answer {
+                Answer::None => true,
+                Answer::One(reply) => wire.write(&reply).await.map(|()| true)?,
+                Answer::Events(events) => {
+                    tokio::select! {
+                        biased;
+                        () = &mut last_look_is_over => false,
+                        told = tell(*events, &mut wire) => told?,
+                    }
+                }
+            };
             if !goes_on {
                 return Ok(());
             }
@@ -78,69 +87,58 @@ impl Dispatcher {
     }
 }
 
-/// Cuts a stream of bytes into messages.
-struct Messages {
-    buffer: Vec<u8>,
-    /// Where the next message begins: what stands before it has been given.
-    start: usize,
-    /// Up to here no NUL follows the start.
-    scanned: usize,
-    message_bytes_max: usize,
+/// What becomes of a message.
+enum Answer {
+    /// The caller wants none.
+    None,
+    /// The one reply there is.
+    One(Value),
+    /// Replies without an end.
+    Events(Box<Subscription>),
 }
 
-enum Next {
-    /// A message, without its NUL.
-    Message(Vec<u8>),
-    /// The message that has begun is longer than allowed.
-    TooLong,
-    /// The peer will send nothing more.
-    End,
-}
-
-impl Messages {
-    const fn new(message_bytes_max: usize) -> Self {
-        Self { buffer: Vec::new(), start: 0, scanned: 0, message_bytes_max }
-    }
-
-    /// Whether there are bytes of a further message.
-    const fn has_begun(&self) -> bool {
-        self.start < self.buffer.len()
-    }
-
-    /// The next message. Loses nothing if it is dropped while waiting.
-    async fn next(&mut self, stream: &mut (impl AsyncReadExt + Unpin)) -> std::io::Result<Next> {
-        const READ_BYTES: usize = 8 * 1024;
-        loop {
-            if let Some(offset) = self.buffer[self.scanned..].iter().position(|byte| *byte == 0) {
-                let end = self.scanned + offset;
-                let message = self.buffer[self.start..end].to_vec();
-                (self.start, self.scanned) = (end + 1, end + 1);
-                let fits = message.len() <= self.message_bytes_max;
-                return Ok(if fits { Next::Message(message) } else { Next::TooLong });
+/// Tells events until the peer has hung up, or there are no more. Gives whether the connection goes
+/// on: it does after an error, and ends for somebody who has fallen behind.
+async fn tell(mut events: Subscription, wire: &mut Wire) -> io::Result<bool> {
+    wire.may_be_silent();
+    loop {
+        let event = tokio::select! {
+            biased;
+            closed = wire.hung_up() => return closed.map(|()| false),
+            event = events.next() => event,
+        };
+        match event {
+            Ok(event) => {
+                let is_last = event.kind == EventKind::Lagged;
+                let parameters = encode(&Monitored { event }, Spelling::CamelCase);
+                let reply = json!({ "parameters": parameters, "continues": !is_last });
+                wire.write(&reply).await?;
+                if is_last {
+                    return Ok(false);
+                }
             }
-            // what was given goes, once for all the messages that one read has brought
-            self.buffer.drain(..self.start);
-            self.start = 0;
-            self.scanned = self.buffer.len();
-            if self.scanned > self.message_bytes_max {
-                return Ok(Next::TooLong);
-            }
-            if self.buffer.is_empty() {
-                // a large message is no reason to hold as much for ever
-                self.buffer.shrink_to(READ_BYTES);
-            }
-            self.buffer.reserve(READ_BYTES);
-            if stream.read_buf(&mut self.buffer).await? == 0 {
-                return Ok(Next::End);
+            Err(error) => {
+                wire.write(&Failure::from(error).into_reply()).await?;
+                wire.silence_ends();
+                return Ok(true);
             }
         }
     }
+}
+
+/// What a call is answered with.
+enum Reply {
+    /// The object of the reply's fields.
+    One(Value),
+    /// Replies without an end.
+    Events(Box<Subscription>),
 }
 
 /// A call as it comes over the wire.
 struct Call<'a> {
     method: String,
     parameters: Option<&'a RawValue>,
+    more: bool,
     oneway: bool,
     upgrade: bool,
 }
@@ -151,11 +149,11 @@ impl<'a> Call<'a> {
     fn parse(message: &'a RawValue) -> Result<Self, BadParameter> {
         let known = ["method", "parameters", "more", "oneway", "upgrade"];
         let members = Params::parse(Some(message), Spelling::CamelCase, &known)?;
-        // no method here answers more than once, so that a wish for more changes nothing
-        members.optional::<bool>("more")?;
         Ok(Self {
             method: members.required("method")?,
             parameters: members.raw("parameters"),
+            // to a method that answers once, a wish for more changes nothing
+            more: members.optional("more")?.unwrap_or(false),
             oneway: members.optional("oneway")?.unwrap_or(false),
             upgrade: members.optional("upgrade")?.unwrap_or(false),
         })
@@ -227,8 +225,8 @@ impl From<Error> for Failure {
 }
 
 impl Dispatcher {
-    /// The reply to a message, or `None` where the caller wants none.
-    async fn answer(&self, peer: &Peer, message: &[u8]) -> Option<Value> {
+    /// What becomes of a message.
+    async fn answer(&self, peer: &Peer, message: &[u8]) -> Answer {
         let (result, wants_reply) = match serde_json::from_slice::<&RawValue>(message) {
             Ok(message) => match Call::parse(message) {
                 Ok(call) => (self.call(peer, &call).await, !call.oneway),
@@ -236,19 +234,21 @@ impl Dispatcher {
             },
             Err(_) => (Err(invalid("message")), true),
         };
-        wants_reply.then(|| match result {
-            Ok(parameters) => json!({ "parameters": parameters }),
-            Err(failure) => failure.into_reply(),
-        })
+        match result {
+            _ if !wants_reply => Answer::None,
+            Ok(Reply::One(parameters)) => Answer::One(json!({ "parameters": parameters })),
+            Ok(Reply::Events(events)) => Answer::Events(events),
+            Err(failure) => Answer::One(failure.into_reply()),
+        }
     }
 
-    async fn call(&self, peer: &Peer, call: &Call<'_>) -> Result<Value, Failure> {
+    async fn call(&self, peer: &Peer, call: &Call<'_>) -> Result<Reply, Failure> {
         if call.upgrade {
             return Err(invalid("upgrade"));
         }
         let (interface, method) = call.method.rsplit_once('.').ok_or_else(|| invalid("method"))?;
         let wanted = match interface {
-            SERVICE => return self.introspect(method, call.parameters),
+            SERVICE => return self.introspect(method, call.parameters).map(Reply::One),
             PORTS => Interface::Ports,
             ADMIN if self.scope == Scope::Admin => Interface::Admin,
             _ => return Err(interface_not_found(interface)),
@@ -258,10 +258,15 @@ impl Dispatcher {
         let method =
             methods(self.scope).find(known).ok_or_else(|| method_not_found(&call.method))?;
         match decode(method, call.parameters, Spelling::CamelCase) {
+            Ok(Request::Monitor) if !call.more => Err(service_failure("ExpectedMore", json!({}))),
+            Ok(Request::Monitor) => {
+                let events = self.service.monitor(peer).await?;
+                Ok(Reply::Events(Box::new(events)))
+            }
             Ok(request) => {
                 let reply =
                     self.service.call(peer, request, Instant::now() + LOCK_PATIENCE).await?;
-                Ok(encode(&reply, Spelling::CamelCase))
+                Ok(Reply::One(encode(&reply, Spelling::CamelCase)))
             }
             Err(bad) => {
                 self.service.refuse(peer, method, &bad.0);

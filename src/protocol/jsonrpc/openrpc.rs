@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use zlink_idl::{Comment, CustomType, Field, Interface, Type};
 
+use super::offered;
 use crate::error::Condition;
 use crate::peer::Scope;
 use crate::protocol::{ADMIN_IDL, PORTS_IDL, Spelling};
@@ -20,7 +21,9 @@ pub(super) fn document(scope: Scope) -> Result<Value, zlink_idl::parse::Error> {
     let mut schemas = Map::new();
     for text in texts {
         let interface = Interface::try_from(*text)?;
-        methods.extend(interface.methods().map(method));
+        let names: Vec<_> = offered(scope).map(|(method, _)| method.name()).collect();
+        let is_offered = |one: &&zlink_idl::Method<'_>| names.iter().any(|name| one.name() == name);
+        methods.extend(interface.methods().filter(is_offered).map(method));
         for custom in interface.custom_types() {
             schemas.insert(custom.name().to_string(), custom_schema(custom));
         }
@@ -125,17 +128,15 @@ fn said<'a>(comments: impl Iterator<Item = &'a Comment<'a>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::methods;
-
     #[test]
     fn every_method_of_the_socket_is_there() {
         for scope in [Scope::Module, Scope::Admin] {
             let document = document(scope).unwrap();
             let names: Vec<_> =
                 document["methods"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
-            assert_eq!(names.len(), methods(scope).count());
-            for method in methods(scope) {
-                assert!(names.contains(&&json!(super::super::name(method))), "{method:?}");
+            assert_eq!(names.len(), offered(scope).count());
+            for (method, name) in offered(scope) {
+                assert!(names.contains(&&json!(name)), "{method:?}");
             }
         }
     }
