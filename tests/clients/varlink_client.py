@@ -36,4 +36,8 @@ with varlink.Client.new_with_address("unix:" + socket) as client:
         assert len(listed) == 1, listed
         freed = ports.Deallocate(protocol="tcp", owner=owner)["ranges"]
         assert freed == [first["range"]], freed
+        # the last call on this connection, since it goes on being answered
+        events = ports.Monitor(_more=True)
+        kinds = [next(events)["event"]["kind"] for _ in range(2)]
+        assert kinds == ["present", "ready"], kinds
     print(f"{first['range']['start']}-{first['range']['end']}")
