@@ -114,21 +114,23 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// No limit may be 0, nor so high that it is none.
+    /// No limit may be so low that nothing works, nor so high that it is none.
     fn check(&self) -> Result<(), String> {
         const COUNT_MAX: usize = 1_000_000;
+        // a call that changes something has some hundred bytes
+        const BYTES_MIN: usize = 1024;
         const BYTES_MAX: usize = 1024 * 1024 * 1024;
         const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-        for (name, count, max) in [
-            ("message_bytes", self.message_bytes, BYTES_MAX),
-            ("admin_message_bytes", self.admin_message_bytes, BYTES_MAX),
-            ("batch", self.batch, COUNT_MAX),
-            ("connections", self.connections, COUNT_MAX),
-            ("connections_per_uid", self.connections_per_uid, COUNT_MAX),
-            ("queue", self.queue, COUNT_MAX),
+        for (name, value, min, max) in [
+            ("message_bytes", self.message_bytes, BYTES_MIN, BYTES_MAX),
+            ("admin_message_bytes", self.admin_message_bytes, BYTES_MIN, BYTES_MAX),
+            ("batch", self.batch, 1, COUNT_MAX),
+            ("connections", self.connections, 1, COUNT_MAX),
+            ("connections_per_uid", self.connections_per_uid, 1, COUNT_MAX),
+            ("queue", self.queue, 1, COUNT_MAX),
         ] {
-            if !(1..=max).contains(&count) {
-                return Err(format!("limits.{name} has to be between 1 and {max}"));
+            if !(min..=max).contains(&value) {
+                return Err(format!("limits.{name} has to be between {min} and {max}"));
             }
         }
         for (name, time) in [
@@ -248,9 +250,25 @@ impl TryFrom<PoolSection> for PoolConfig {
         let exclude = exclude
             .iter()
             .map(|text| text.parse().map_err(|error| format!("pool.exclude: {error}")))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<PortRange>, String>>()?;
+        if covers(&exclude, range) {
+            return Err("pool.exclude leaves nothing of the pool".to_owned());
+        }
         Ok(Self { range, exclude, quarantine, skip_bound })
     }
+}
+
+/// Whether every port of `range` is in one of `ranges`.
+fn covers(ranges: &[PortRange], range: PortRange) -> bool {
+    let mut ranges = ranges.to_vec();
+    ranges.sort_unstable();
+    let mut first_left = Some(range.start());
+    for one in ranges {
+        if first_left.is_some_and(|port| one.has(port)) {
+            first_left = one.end().checked_add(1);
+        }
+    }
+    first_left.is_none_or(|port| port > range.end())
 }
 
 /// A duration as a text such as `"10m"`, or as whole seconds.
@@ -310,11 +328,13 @@ mod tests {
             ("[pool]\nstart = 0", "pool.start 0"),
             ("[pool]\nexclude = [\"30010-30000\"]", "30010-30000"),
             ("[pool]\nexclude = [30000]", "exclude"),
+            ("[pool]\nexclude = [\"30000-65535\", \"1-25000\", \"25001-29999\"]", "exclude"),
             ("[pool]\nquarantine = -1", "quarantine"),
             ("[pool]\nskip_bound = \"no\"", "skip_bound"),
             ("[history]\nkeep = \"for ever\"", "keep"),
             ("[registry]\nsource = \"ldap\"", "ldap"),
             ("[limits]\nbatch = 0", "limits.batch"),
+            ("[limits]\nmessage_bytes = 1023", "limits.message_bytes"),
             ("[limits]\nbatch = -1", "batch"),
             ("[limits]\nunread_reply = \"soon\"", "unread_reply"),
             ("[limits]\nqueue = 9000000000000000000", "limits.queue"),
@@ -324,6 +344,13 @@ mod tests {
         ] {
             let message = parse(text).unwrap_err();
             assert!(message.contains(named), "{text:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_leaves_a_port_is_taken() {
+        for exclude in ["20000-44999", "20001-65535", "20000-29999\", \"30001-45000"] {
+            assert!(parse(&format!("[pool]\nexclude = [\"{exclude}\"]")).is_ok(), "{exclude}");
         }
     }
 

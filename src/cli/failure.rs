@@ -105,7 +105,10 @@ fn client_message(error: &ClientError) -> String {
             format!("portsd may be stuck: see `journalctl -u portsd`. {MAYBE_DONE}")
         }
         ClientError::Lost => {
-            format!("portsd may have ended: see `journalctl -u portsd`. {MAYBE_DONE}")
+            format!(
+                "portsd has ended, or this user has too many connections: see `journalctl -u \
+                 portsd`. {MAYBE_DONE}"
+            )
         }
         ClientError::Broken(_) => {
             format!("is this portsd's varlink socket, and of the same version? {MAYBE_DONE}")
@@ -213,8 +216,8 @@ fn explain(condition: Condition, fields: &Fields<'_>) -> String {
             get("name")
         ),
         Condition::RegistryUnavailable => {
-            "portsd can't find out now which module this is: try again later, and see `journalctl \
-             -u portsd` for the cause"
+            "portsd can't find out now which modules there are, or knows of none: see `portsctl \
+             list-modules`, and `journalctl -u portsd` for the cause; then try again"
                 .to_owned()
         }
         Condition::StorageFailure => storage_failure(&get("reason")),

@@ -251,7 +251,7 @@ impl Edit<'_> {
         let mut statement = self.savepoint.prepare_cached(
             r#"INSERT INTO allocations (owner, protocol, name, start, "end", claimed, allocated_at)
                VALUES (:owner, :protocol, :name, :start, :end, :claimed, :allocated_at)
-               RETURNING owner, protocol, name, start, "end", claimed, allocated_at"#,
+               RETURNING *"#,
         )?;
         let mut rows = statement.query(named_params! {
             ":owner": allocation.owner.as_str(),
@@ -270,7 +270,7 @@ impl Edit<'_> {
         let mut statement = self.savepoint.prepare_cached(
             r#"UPDATE allocations SET start = :to_start, "end" = :to_end
                WHERE protocol = :protocol AND start = :start AND owner = :owner
-               RETURNING owner, protocol, name, start, "end", claimed, allocated_at"#,
+               RETURNING *"#,
         )?;
         let mut rows = statement.query(named_params! {
             ":to_start": to.start(),
@@ -285,9 +285,9 @@ impl Edit<'_> {
     /// Gives a stored range another owner and returns the row as it is stored.
     pub fn give(&self, from: &Allocation, to: &Owner) -> Result<Allocation, StoreError> {
         let mut statement = self.savepoint.prepare_cached(
-            r#"UPDATE allocations SET owner = :to
+            "UPDATE allocations SET owner = :to
                WHERE protocol = :protocol AND start = :start AND owner = :owner
-               RETURNING owner, protocol, name, start, "end", claimed, allocated_at"#,
+               RETURNING *",
         )?;
         let mut rows = statement.query(named_params! {
             ":to": to.as_str(),
@@ -301,9 +301,9 @@ impl Edit<'_> {
     /// Frees a stored range and returns the row as it was stored.
     pub fn delete(&self, allocation: &Allocation) -> Result<Allocation, StoreError> {
         let mut statement = self.savepoint.prepare_cached(
-            r#"DELETE FROM allocations
+            "DELETE FROM allocations
                WHERE protocol = :protocol AND start = :start AND owner = :owner
-               RETURNING owner, protocol, name, start, "end", claimed, allocated_at"#,
+               RETURNING *",
         )?;
         let mut rows = statement.query(named_params! {
             ":protocol": allocation.protocol.as_str(),
