@@ -28,7 +28,7 @@ ifneq ($(shell id -u),0)
   TESTS_LEFT_OUT := --skip root_
 endif
 
-.PHONY: help build demo test check lint docs check-units policy
+.PHONY: help build demo simulate test check lint docs check-units policy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' Makefile
@@ -41,6 +41,13 @@ demo: ## build, and show it at work with 124 real modules
 	$(need) $(BUILD_PACKAGES) $(DEMO_PACKAGES)
 	$(CARGO) build --release --locked
 	BUILD='$(BUILD)' demo/run
+
+# Takes SEED= and RUNS= from the command line or the environment. Started directly: cargo would do it
+# by tests/runner, with users and a namespace that it does not need.
+simulate: ## compare placement policies over months of simulated installs
+	$(need) $(BUILD_PACKAGES)
+	$(CARGO) build --release --locked --example simulate
+	'$(BUILD)/examples/simulate'
 
 test: $(PYTHON) ## run the tests; those that need root only as root
 	$(need) $(BUILD_PACKAGES) $(TEST_PACKAGES)

@@ -23,11 +23,13 @@ pub use allocate::Wish;
 pub use claim::Claim;
 pub use deallocate::Release;
 pub use ensure::NamedWish;
+pub use room::Fit;
 
 /// What is held, in both protocols, what was freed, and the rules of the pool.
 #[derive(Clone)]
 pub struct Pool {
     config: PoolConfig,
+    fit: Fit,
     tcp: Space,
     udp: Space,
 }
@@ -121,7 +123,13 @@ impl Pool {
     /// An empty pool.
     #[must_use]
     pub fn new(config: PoolConfig) -> Self {
-        Self { config, tcp: Space::new(), udp: Space::new() }
+        Self::with_fit(config, Fit::default())
+    }
+
+    /// An empty pool that chooses among free blocks by `fit`.
+    #[must_use]
+    pub fn with_fit(config: PoolConfig, fit: Fit) -> Self {
+        Self { config, fit, tcp: Space::new(), udp: Space::new() }
     }
 
     /// Takes in a range as it is stored. It may lie outside the pool, but overlap nothing.

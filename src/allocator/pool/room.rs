@@ -6,9 +6,34 @@ use super::{Conditions, Pool, largest};
 use crate::allocator::ports::PortSet;
 use crate::model::{Allocation, Owner, PortCount, PortRange, Protocol, Timestamp};
 
+/// Which of the free blocks that are large enough is used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Fit {
+    /// The smallest, the lowest of several.
+    #[default]
+    Best,
+    /// The lowest. The service never uses it; it is what [`Fit::Best`] is measured against, see
+    /// `docs/placement.md`.
+    First,
+}
+
+impl Fit {
+    /// The low end of the block of choice, as many ports as asked for.
+    fn choose(self, gaps: &[PortRange], ports: PortCount) -> Option<PortRange> {
+        // lowest first, of which `min_by_key` returns the first
+        let mut fitting = gaps.iter().filter(|gap| gap.count() >= ports);
+        let gap = match self {
+            Self::Best => fitting.min_by_key(|gap| gap.count()),
+            Self::First => fitting.next(),
+        };
+        gap.and_then(|gap| PortRange::with_count(gap.start(), ports))
+    }
+}
+
 /// The ports that an owner can get at the same numbers in one or more protocols.
 pub(super) struct Room {
     pool: PortRange,
+    fit: Fit,
     /// Held, bound by some process, or excluded.
     taken: PortSet,
     /// Of the others, those that somebody else freed a short while ago.
@@ -43,7 +68,7 @@ impl Pool {
             }
         }
         self.exclude(&mut taken);
-        Room { pool: self.config.range, taken, quarantined }
+        Room { pool: self.config.range, fit: self.fit, taken, quarantined }
     }
 }
 
@@ -58,10 +83,9 @@ impl Room {
         self.fits(range) && self.quarantined.range(range.start()..=range.end()).next().is_none()
     }
 
-    /// A place for so many ports: at the first of the `favoured` starts where they fit, else in the
-    /// smallest block that is large enough, the lowest of several, at its low end. What others have
-    /// just freed is used only when nothing else fits, oldest first. The error is the size of the
-    /// largest block.
+    /// A place for so many ports: at the first of the `favoured` starts where they fit, else at
+    /// the low end of the block that [`Fit`] chooses. What others have just freed is used only when
+    /// nothing else fits, oldest first. The error is the size of the largest block.
     pub(super) fn place(
         &self,
         ports: PortCount,
@@ -78,7 +102,7 @@ impl Room {
         // first with none of the quarantined ports, then with the oldest, and so on
         let limits = std::iter::once(None).chain(times.into_iter().map(Some));
         for limit in limits {
-            if let Some(range) = best_fit(&self.gaps(limit), ports) {
+            if let Some(range) = self.fit.choose(&self.gaps(limit), ports) {
                 return Ok(range);
             }
         }
@@ -92,11 +116,4 @@ impl Room {
         taken.extend(kept.filter_map(|(port, _)| PortRange::new(*port, *port).ok()));
         taken.gaps(self.pool)
     }
-}
-
-fn best_fit(gaps: &[PortRange], ports: PortCount) -> Option<PortRange> {
-    gaps.iter()
-        .filter(|gap| gap.count() >= ports)
-        .min_by_key(|gap| (gap.count(), gap.start()))
-        .and_then(|gap| PortRange::with_count(gap.start(), ports))
 }

@@ -239,6 +239,33 @@ fn a_new_place_is_the_smallest_block_that_holds_it() {
 }
 
 #[test]
+fn first_fit_takes_the_lowest_block_that_holds_it() {
+    let config = PoolConfig { range: range(100, 199), ..PoolConfig::default() };
+    let mut pool = Pool::with_fit(config, Fit::First);
+    for (name, count) in [("a", 2), ("b", 1), ("c", 5), ("d", 1), ("e", 3), ("f", 1)] {
+        allocate(&mut pool, name, count, false).unwrap();
+    }
+    for name in ["a", "c", "e"] {
+        free(&mut pool, name);
+    }
+    let none = BoundPorts::none();
+    // when nothing rests any more
+    let after = at(1_000_000, &none);
+    let mut allocate = |name, count| allocate_at(&mut pool, name, count, false, after);
+    // 109-111 would be the best fit
+    assert_eq!(allocate("g", 3), Ok(range(103, 105)));
+    assert_eq!(allocate("h", 1), Ok(range(100, 100)));
+    assert_eq!(allocate("i", 4), Ok(range(113, 116)));
+    // whose it was goes first under either policy
+    assert_eq!(allocate("e", 3), Ok(range(109, 111)));
+}
+
+#[test]
+fn best_fit_is_what_a_pool_does_unless_told() {
+    assert_eq!(Pool::new(PoolConfig::default()).fit, Fit::Best);
+}
+
+#[test]
 fn excluded_ports_are_never_given() {
     let mut pool = pool(100, 109, &[range(102, 103), range(90, 100), range(109, 120)]);
     assert_eq!(allocate(&mut pool, "a", 1, false), Ok(range(101, 101)));
