@@ -28,7 +28,7 @@ ifneq ($(shell id -u),0)
   TESTS_LEFT_OUT := --skip root_
 endif
 
-.PHONY: help build demo simulate test check lint docs check-units policy
+.PHONY: help build demo simulate test model check lint docs check-units policy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' Makefile
@@ -62,6 +62,11 @@ $(PYTHON):
 	$(need) $(TEST_PACKAGES)
 	python3 -m venv $@
 	$@/bin/pip install --quiet --disable-pip-version-check $(PYTHON_PACKAGES) || { rm -rf $@; false; }
+
+model: ## hold the daemon against the model of it; SEED=... repeats a run, STEPS=... sets its length
+	$(need) $(BUILD_PACKAGES) $(TEST_PACKAGES)
+	PORTSD_MODEL_SEED='$(SEED)' PORTSD_MODEL_STEPS='$(STEPS)' \
+	  $(CARGO) test --locked --test model -- --nocapture
 
 check: test lint docs check-units policy ## everything that CI runs
 

@@ -34,7 +34,7 @@ pub struct Contents {
     /// What is held, in no particular order.
     pub allocations: Vec<Allocation>,
     /// What was freed, in the order in which it was: all since a given moment, and the last range
-    /// of each owner and name.
+    /// of each owner and name that was no claim.
     pub released: Vec<Released>,
     /// The registered modules, in no particular order.
     pub modules: Vec<Module>,
@@ -178,7 +178,8 @@ fn read_released(connection: &Connection, since: Timestamp) -> Result<Vec<Releas
            WHERE kind = 'deallocated'
                AND (at > :since OR id IN (
                    SELECT max(id) FROM history
-                   WHERE kind = 'deallocated' GROUP BY owner, protocol, name))
+                   WHERE kind = 'deallocated' AND NOT claimed
+                   GROUP BY owner, protocol, name))
            ORDER BY id"#,
     )?;
     let mut rows = statement.query(named_params! { ":since": since.as_unix() })?;

@@ -84,7 +84,7 @@ impl Client {
     }
 }
 
-fn snake_case(name: &str) -> String {
+pub fn snake_case(name: &str) -> String {
     let mut spelt = String::new();
     for letter in name.chars() {
         if letter.is_uppercase() && !spelt.is_empty() {
@@ -124,21 +124,25 @@ impl super::Client for Client {
             }
             other => panic!("{other}"),
         };
-        match self.call(&snake_case(method), Value::Object(parameters)) {
-            Ok(result) => Ok(respell(result, camel_case)),
-            Err((-32601, _)) => Err(Refusal::new("MethodNotFound", json!({}))),
-            Err((code, data)) => {
-                let mut fields = respell(data, camel_case);
-                let condition = fields["error"].as_str().unwrap().to_owned();
-                let known = portsd::error::Condition::from_name(&condition).unwrap();
-                assert_eq!(i64::from(known.row().json_rpc_code), code);
-                fields.as_object_mut().unwrap().shift_remove("error");
-                // a parameter's name is spelt as the wire does
-                if let Some(parameter) = fields["parameter"].as_str().map(camel_case) {
-                    fields["parameter"] = Value::from(parameter);
-                }
-                Err(Refusal { condition, fields })
-            }
-        }
+        self.call(&snake_case(method), Value::Object(parameters))
+            .map(|result| respell(result, camel_case))
+            .map_err(|(code, data)| refusal(code, data))
     }
+}
+
+/// An error object's code and data as a refusal, spelt as varlink does.
+pub fn refusal(code: i64, data: Value) -> Refusal {
+    if code == -32601 {
+        return Refusal::new("MethodNotFound", json!({}));
+    }
+    let mut fields = respell(data, camel_case);
+    let condition = fields["error"].as_str().unwrap().to_owned();
+    let known = portsd::error::Condition::from_name(&condition).unwrap();
+    assert_eq!(i64::from(known.row().json_rpc_code), code);
+    fields.as_object_mut().unwrap().shift_remove("error");
+    // a parameter's name is spelt as the wire does
+    if let Some(parameter) = fields["parameter"].as_str().map(camel_case) {
+        fields["parameter"] = Value::from(parameter);
+    }
+    Refusal { condition, fields }
 }

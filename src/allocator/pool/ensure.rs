@@ -79,8 +79,10 @@ impl Pool {
         }
         let room = self.room(owner, protocols, &named.held, conditions);
         let last = |protocol: &Protocol| self.last_start(*protocol, owner, Some(name));
-        let behind = protocols.iter().flat_map(|protocol| self.space(*protocol).list(Some(owner)));
-        let behind = behind.filter_map(|one| one.range.end().checked_add(1));
+        // a range that moves is not added
+        let own = protocols.iter().flat_map(|protocol| self.space(*protocol).list(Some(owner)));
+        let own = own.filter(|_| named.held.is_empty());
+        let behind = own.filter_map(|one| one.range.end().checked_add(1));
         let favoured = protocols.iter().filter_map(last).chain(behind);
         let range = room.place(ports, favoured).map_err(|largest_free| Error::PoolExhausted {
             protocol: protocols[0],
