@@ -166,3 +166,20 @@ fn old_events_are_forgotten_and_a_history_that_is_off_is_empty() {
     free(&daemon, "a");
     assert_eq!(count(&daemon), 0);
 }
+
+#[test]
+fn a_freed_claim_does_not_hide_where_its_owner_returns_to() {
+    let mut daemon = Daemon::with_config("[pool]\nquarantine = 0\n");
+    let mut admin = daemon.admin();
+    allocate(&daemon, "x", 4, "tcp").unwrap();
+    assert_eq!(allocate(&daemon, "a", 2, "tcp"), Ok((20004, 20005)));
+    free(&daemon, "a");
+    let claim = json!({ "start": 443, "end": 443, "protocols": ["tcp"], "owner": "a" });
+    admin.call(ADMIN, "Claim", claim).unwrap();
+    let part = json!({ "protocol": "tcp", "start": 443, "end": 443, "owner": "a" });
+    admin.call(PORTS, "Deallocate", part).unwrap();
+    free(&daemon, "x");
+    assert!(daemon.stop().success());
+    daemon.restart();
+    assert_eq!(allocate(&daemon, "a", 2, "tcp"), Ok((20004, 20005)));
+}

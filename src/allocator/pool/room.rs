@@ -61,7 +61,7 @@ impl Pool {
             }
             taken.union(&here);
             for (port, freed) in &space.freed {
-                if freed.owner != *owner && self.is_young(freed.at, conditions.now) {
+                if self.is_young(freed.at, conditions.now) && freed.owner != *owner {
                     let at = quarantined.entry(*port).or_insert(freed.at);
                     *at = freed.at.max(*at);
                 }
