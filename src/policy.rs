@@ -6,7 +6,7 @@
 //! | `List`, `Monitor` | no | own | own | all |
 //! | `Allocate`, `Ensure`, `Deallocate` | no | `MissingRole` | own, within demand | any owner, no demand check |
 //! | `GetStatus` | no | yes | yes | yes |
-//! | `SetModule`, `ListModules`, `RemoveModule`, `Claim`, `Transfer`, `Reclaim`, `History`, `Backup` | no | no | no | yes |
+//! | `SetModule`, `ListModules`, `RemoveModule`, `Claim`, `Transfer`, `Reclaim`, `Import`, `History`, `Backup` | no | no | no | yes |
 
 use crate::error::Error;
 use crate::model::{Demand, Module, Owner};
@@ -135,6 +135,7 @@ fn subject(caller: &Caller, request: &Request) -> Result<Subject, Error> {
             | Request::Claim { .. }
             | Request::Transfer { .. }
             | Request::Reclaim { .. }
+            | Request::Import { .. }
             | Request::History(_)
             | Request::Backup,
             caller,
@@ -297,6 +298,10 @@ mod tests {
             (
                 Request::Transfer { from: owner("adm"), to: owner("plain") },
                 [denied(Some("adm")), denied(Some("adm")), denied(Some("adm")), node()],
+            ),
+            (
+                Request::Import { ranges: Vec::new(), dry_run: false, skip_invalid: false },
+                [denied(None), denied(None), denied(None), node()],
             ),
             (Request::Backup, [denied(None), denied(None), denied(None), node()]),
             (

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{
     Allocation, HistoryEvent, Module, ModuleId, PortRange, Protocol, UserId, UserName,
 };
+use crate::request::ImportedRange;
 
 /// What a call answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -39,6 +40,8 @@ pub enum Reply {
     Transfer(Transferred),
     /// To Reclaim.
     Reclaim(Reclaimed),
+    /// To Import.
+    Import(Imported),
     /// To History.
     History(Past),
     /// To Backup.
@@ -200,6 +203,27 @@ pub struct Transferred {
 pub struct Reclaimed {
     /// The ranges that were freed, or would be.
     pub freed: Vec<Allocation>,
+}
+
+/// What was taken over of what others have handed out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Imported {
+    /// How many ranges are new, or would be.
+    pub imported: usize,
+    /// How many were held already, just so.
+    pub unchanged: usize,
+    /// What can't be taken over.
+    pub problems: Vec<Problem>,
+}
+
+/// A range that can't be taken over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// The range as it was given.
+    #[serde(flatten)]
+    pub range: ImportedRange,
+    /// Why not.
+    pub reason: String,
 }
 
 /// Who held what, and when.

@@ -1,5 +1,7 @@
 //! What can be asked of portsd, without a word about either wire.
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::{
     HistoryQuery, Module, ModuleId, Owner, Part, PortCount, PortRange, Protocol, Protocols,
     RangeName,
@@ -43,6 +45,8 @@ pub enum Method {
     Transfer,
     /// See [`Request::Reclaim`].
     Reclaim,
+    /// See [`Request::Import`].
+    Import,
     /// See [`Request::History`].
     History,
     /// See [`Request::Backup`].
@@ -51,7 +55,7 @@ pub enum Method {
 
 impl Method {
     /// Every method, in the order of the interface descriptions.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Allocate,
         Self::Ensure,
         Self::Deallocate,
@@ -65,6 +69,7 @@ impl Method {
         Self::Claim,
         Self::Transfer,
         Self::Reclaim,
+        Self::Import,
         Self::History,
         Self::Backup,
     ];
@@ -86,6 +91,7 @@ impl Method {
             Self::Claim => "Claim",
             Self::Transfer => "Transfer",
             Self::Reclaim => "Reclaim",
+            Self::Import => "Import",
             Self::History => "History",
             Self::Backup => "Backup",
         }
@@ -102,7 +108,8 @@ impl Method {
             | Self::RemoveModule
             | Self::Claim
             | Self::Transfer
-            | Self::Reclaim => true,
+            | Self::Reclaim
+            | Self::Import => true,
             Self::List
             | Self::Monitor
             | Self::WhoAmI
@@ -130,6 +137,7 @@ impl Method {
             | Self::Claim
             | Self::Transfer
             | Self::Reclaim
+            | Self::Import
             | Self::History
             | Self::Backup => Interface::Admin,
         }
@@ -143,6 +151,20 @@ pub struct Target {
     pub owner: Option<Owner>,
     /// The module whose rights count instead of the caller's own. Administrators only.
     pub on_behalf_of: Option<ModuleId>,
+}
+
+/// A range as somebody else has kept it, who may have kept nonsense.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImportedRange {
+    /// Whose, if it is a name.
+    pub owner: String,
+    /// In which protocol.
+    pub protocol: Protocol,
+    /// The lowest port, if it is one.
+    pub start: i64,
+    /// The highest port, if it is one.
+    pub end: i64,
 }
 
 /// A valid call: everything in it has been parsed, nothing has been authorised.
@@ -230,6 +252,15 @@ pub enum Request {
         /// Only says what would be freed.
         dry_run: bool,
     },
+    /// Takes over what others have handed out before.
+    Import {
+        /// The ranges, as they were kept.
+        ranges: Vec<ImportedRange>,
+        /// Only says what would be taken over.
+        dry_run: bool,
+        /// Takes over the others where some can't be.
+        skip_invalid: bool,
+    },
     /// Who held what, and when.
     History(HistoryQuery),
     /// Copies the database.
@@ -254,6 +285,7 @@ impl Request {
             Self::Claim { .. } => Method::Claim,
             Self::Transfer { .. } => Method::Transfer,
             Self::Reclaim { .. } => Method::Reclaim,
+            Self::Import { .. } => Method::Import,
             Self::History(_) => Method::History,
             Self::Backup => Method::Backup,
         }
@@ -275,6 +307,7 @@ impl Request {
             | Self::Claim { .. }
             | Self::Transfer { .. }
             | Self::Reclaim { .. }
+            | Self::Import { .. }
             | Self::History(_)
             | Self::Backup => None,
         }
@@ -297,6 +330,7 @@ impl Request {
             | Self::ListModules
             | Self::RemoveModule { .. }
             | Self::Reclaim { .. }
+            | Self::Import { .. }
             | Self::History(_)
             | Self::Backup => None,
         }
@@ -319,6 +353,7 @@ impl Request {
             | Self::Claim { .. }
             | Self::Transfer { .. }
             | Self::Reclaim { .. }
+            | Self::Import { .. }
             | Self::History(_)
             | Self::Backup => None,
         }
@@ -340,6 +375,7 @@ impl Request {
             | Self::Claim { .. }
             | Self::Transfer { .. }
             | Self::Reclaim { .. }
+            | Self::Import { .. }
             | Self::History(_)
             | Self::Backup => None,
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::allocator::bound::BoundPorts;
-use crate::allocator::pool::{Conditions, Edit};
+use crate::allocator::pool::{Conditions, Edit, Import};
 use crate::allocator::{Allocator, Change, Outcome, State, plan_reclaim};
 use crate::error::{Error, StorageReason};
 use crate::journal::{Entry, Journal};
@@ -19,10 +19,10 @@ use crate::model::{Demand, HistoryQuery, Origin, Owner, Protocol, Timestamp};
 use crate::peer::{Identity, Peer};
 use crate::policy::{Authorization, Caller, Subject, authorize};
 use crate::reply::{
-    Allocated, BackedUp, CallerInfo, Claimed, Deallocated, Ensured, Listed, ModuleEntry,
+    Allocated, BackedUp, CallerInfo, Claimed, Deallocated, Ensured, Imported, Listed, ModuleEntry,
     ModuleRemoved, ModuleSet, Modules, Past, Reclaimed, Reply, Status, Transferred,
 };
-use crate::request::{Method, Request};
+use crate::request::{ImportedRange, Method, Request};
 use crate::store::backup;
 
 pub use monitor::Subscription;
@@ -66,6 +66,10 @@ impl Service {
             Request::Reclaim { dry_run: true } => {
                 self.look(peer, request, |call| call.reclaimable()).await.and_then(|reply| reply)
             }
+            Request::Import { ref ranges, dry_run: true, skip_invalid } => {
+                let ranges = ranges.clone();
+                self.look(peer, request, move |call| call.importable(&ranges, skip_invalid)).await
+            }
             Request::History(ref query) => self.history(peer, query.clone(), request).await,
             Request::Backup => self.backup(peer, request).await,
             Request::Allocate { .. }
@@ -75,7 +79,8 @@ impl Service {
             | Request::RemoveModule { .. }
             | Request::Claim { .. }
             | Request::Transfer { .. }
-            | Request::Reclaim { dry_run: false } => {
+            | Request::Reclaim { dry_run: false }
+            | Request::Import { dry_run: false, .. } => {
                 self.change(peer, request, &entry, patience_ends).await
             }
             // has more than one answer
@@ -222,6 +227,13 @@ impl<'a> Authorized<'a> {
         Ok(Reply::Reclaim(Reclaimed { freed: freed.collect() }))
     }
 
+    /// What Import would take over.
+    fn importable(&self, ranges: &[ImportedRange], skip_invalid: bool) -> Reply {
+        let Import { plan, unchanged, problems } =
+            self.state.pool.plan_import(ranges, skip_invalid);
+        Reply::Import(Imported { imported: plan.edits.len(), unchanged, problems })
+    }
+
     fn list_modules(&self) -> Reply {
         let modules = self.state.registry.all().into_iter().map(ModuleEntry::from).collect();
         Reply::ListModules(Modules { modules })
@@ -273,6 +285,9 @@ impl<'a> Authorized<'a> {
                 Change::Transfer { from: from.clone(), to: to.clone() }
             }
             Request::Reclaim { .. } => Change::Reclaim,
+            Request::Import { ranges, skip_invalid, .. } => {
+                Change::Import { ranges: ranges.clone(), skip_invalid: *skip_invalid }
+            }
             // these go another way, and change nothing
             Request::List { .. }
             | Request::Monitor
@@ -312,6 +327,7 @@ fn reply(outcome: Outcome) -> Result<Reply, Error> {
         Outcome::ModuleRemoved(freed) => Reply::RemoveModule(ModuleRemoved { freed }),
         Outcome::Claimed(_) => Reply::Claim(Claimed {}),
         Outcome::Transferred(moved) => Reply::Transfer(Transferred { moved }),
+        Outcome::Imported(imported) => Reply::Import(imported),
         Outcome::Reclaimed(freed) => Reply::Reclaim(Reclaimed { freed }),
     })
 }

@@ -155,6 +155,7 @@ fn table() -> Vec<(&'static str, &'static str, Value, Vec<Cell>)> {
         (ADMIN, "RemoveModule", json!({ "moduleId": "m9" }), admin_only()),
         (ADMIN, "Transfer", json!({ "fromOwner": "none1", "toOwner": "none2" }), admin_only()),
         (ADMIN, "Reclaim", json!({ "dryRun": true }), admin_only()),
+        (ADMIN, "Import", json!({ "allocations": [], "dryRun": false }), admin_only()),
         (ADMIN, "History", json!({ "limit": 1 }), admin_only()),
     ]
 }

@@ -389,7 +389,7 @@ fn unfinished_and_silent_connections_end() {
 #[test]
 fn a_socket_tells_what_it_offers() {
     let daemon = Daemon::start();
-    for (name, methods) in [("jsonrpc", 6), ("admin-jsonrpc", 14)] {
+    for (name, methods) in [("jsonrpc", 6), ("admin-jsonrpc", 15)] {
         let mut client = Client::connect(&daemon.path(name));
         let document = client.call("rpc.discover", json!({})).unwrap();
         assert_eq!(document["methods"].as_array().unwrap().len(), methods);

@@ -11,6 +11,8 @@ use crate::model::{
     Allocation, Demand, HistoryKind, Module, ModuleId, Origin, Owner, Part, PortCount, PortRange,
     Protocol, Protocols, RangeName, Timestamp,
 };
+use crate::reply::{Imported, Problem};
+use crate::request::ImportedRange;
 use crate::store::{Edit, StoreError};
 
 /// A change that has been authorised.
@@ -79,6 +81,13 @@ pub enum Change {
     },
     /// Frees what modules hold that are no longer there.
     Reclaim,
+    /// Takes over what others have handed out before.
+    Import {
+        /// The ranges, as they were kept.
+        ranges: Vec<ImportedRange>,
+        /// Takes over the others where some can't be.
+        skip_invalid: bool,
+    },
 }
 
 /// A change that has been carried out. Made of the stored rows.
@@ -114,6 +123,8 @@ pub enum Outcome {
     Transferred(Vec<Allocation>),
     /// The ranges of modules that are no longer there.
     Reclaimed(Vec<Allocation>),
+    /// The number of ranges that were taken over, of those that were there, and the others.
+    Imported(Imported),
 }
 
 /// The moment of a call: its time, and which ports are bound then.
@@ -193,6 +204,7 @@ enum Kind {
     Claim,
     Transfer,
     Reclaim,
+    Import { unchanged: usize, problems: Vec<Problem> },
 }
 
 impl Work {
@@ -241,6 +253,11 @@ impl Work {
                 on_ports(pool.plan_transfer(&from, &to)?, Kind::Transfer)
             }
             Change::Reclaim => on_ports(plan_reclaim(state)?, Kind::Reclaim),
+            Change::Import { ranges, skip_invalid } => {
+                let import = pool.plan_import(&ranges, skip_invalid);
+                let pool::Import { plan, unchanged, problems } = import;
+                on_ports(plan, Kind::Import { unchanged, problems })
+            }
         })
     }
 
@@ -273,6 +290,9 @@ impl Work {
             Kind::Claim => Outcome::Claimed(held),
             Kind::Transfer => Outcome::Transferred(held),
             Kind::Reclaim => Outcome::Reclaimed(freed),
+            Kind::Import { unchanged, problems } => {
+                Outcome::Imported(Imported { imported: held.len(), unchanged, problems })
+            }
         };
         Ok(Changed { outcome, effects: effects.into_iter().map(Arc::new).collect() })
     }

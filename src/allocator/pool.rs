@@ -7,6 +7,7 @@ mod allocate;
 mod claim;
 mod deallocate;
 mod ensure;
+mod import;
 mod room;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,6 +24,7 @@ pub use allocate::Wish;
 pub use claim::Claim;
 pub use deallocate::Release;
 pub use ensure::NamedWish;
+pub use import::Import;
 pub use room::Fit;
 
 /// What is held, in both protocols, what was freed, and the rules of the pool.

@@ -270,6 +270,7 @@ const fn name(method: Method) -> Option<&'static str> {
         Method::Claim => "claim",
         Method::Transfer => "transfer",
         Method::Reclaim => "reclaim",
+        Method::Import => "import",
         Method::History => "history",
         Method::Backup => "backup",
     })

@@ -109,6 +109,14 @@ fn decode(
             let params = params(&["dryRun"])?;
             Request::Reclaim { dry_run: params.required("dryRun")? }
         }
+        Method::Import => {
+            let params = params(&["allocations", "dryRun", "skipInvalid"])?;
+            Request::Import {
+                ranges: params.required("allocations")?,
+                dry_run: params.required("dryRun")?,
+                skip_invalid: params.optional("skipInvalid")?.unwrap_or(false),
+            }
+        }
         Method::History => {
             let params = params(&["owner", "protocol", "port", "limit"])?;
             Request::History(HistoryQuery {

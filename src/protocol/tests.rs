@@ -13,9 +13,10 @@ use crate::model::{
 };
 use crate::reply::{
     Allocated, BackedUp, CallerInfo, CallerKind, Claimed, Deallocated, Ensured, Event, EventKind,
-    Listed, ModuleEntry, ModuleRemoved, ModuleSet, Modules, Monitored, Past, PoolStatus, Reclaimed,
-    Reply, Status, Transferred,
+    Imported, Listed, ModuleEntry, ModuleRemoved, ModuleSet, Modules, Monitored, Past, PoolStatus,
+    Problem, Reclaimed, Reply, Status, Transferred,
 };
+use crate::request::ImportedRange;
 
 fn descriptions() -> [Description<'static>; 2] {
     [PORTS_IDL, ADMIN_IDL].map(|text| Description::try_from(text).unwrap())
@@ -182,6 +183,13 @@ fn sample(description: &Description<'_>, name: &str, kind: &Type<'_>) -> Value {
         (_, Type::Map(_)) => json!({}),
         (_, Type::Custom(custom)) => {
             let custom = description.custom_types().find(|one| one.name() == custom).unwrap();
+            if let Some(object) = custom.as_object() {
+                let field = |field: &Field<'_>| {
+                    let name = field.name().to_string();
+                    (name.clone(), sample(description, &name, field.ty()))
+                };
+                return object.fields().map(field).collect();
+            }
             let first = custom.as_enum().unwrap().variants().next().unwrap();
             json!(first.name().to_string())
         }
@@ -292,6 +300,19 @@ fn reply(method: Method) -> Reply {
         Method::Claim => Reply::Claim(Claimed {}),
         Method::Transfer => Reply::Transfer(Transferred { moved: vec![allocation] }),
         Method::Reclaim => Reply::Reclaim(Reclaimed { freed: vec![allocation] }),
+        Method::Import => Reply::Import(Imported {
+            imported: 1,
+            unchanged: 0,
+            problems: vec![Problem {
+                range: ImportedRange {
+                    owner: "?".to_owned(),
+                    protocol: Protocol::Tcp,
+                    start: 2,
+                    end: 0,
+                },
+                reason: "x".to_owned(),
+            }],
+        }),
         Method::History => Reply::History(Past {
             events: vec![HistoryEvent {
                 at: Timestamp::from_unix(0),
