@@ -21,7 +21,7 @@ use crate::service::Service;
 use crate::store::{OpenError, Store};
 
 /// Where the state is, unless the command line or the service manager says otherwise.
-const DEFAULT_STATE_DIRECTORY: &str = "/var/lib/portsd";
+pub const DEFAULT_STATE_DIRECTORY: &str = "/var/lib/portsd";
 
 /// How long a stop waits for calls that were accepted: longer than a call waits for the database.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);

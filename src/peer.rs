@@ -4,7 +4,7 @@
 //! nothing, and nothing is read from a process that may have taken over the peer's pid.
 
 mod cgroup;
-mod subuid;
+pub(crate) mod subuid;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -162,13 +162,10 @@ pub fn identify(credentials: &Credentials, scope: Scope) -> Identified {
                 known(Identity::Agent(id), uid)
             }
             Some(_) if uid == UserId::ROOT => nobody,
-            Some(_) => {
-                let subuid = || std::fs::read("/etc/subuid").unwrap_or_default();
-                match user(uid, &HostUsers, subuid) {
-                    Some((name, owner)) => known(Identity::User(name), owner),
-                    None => nobody,
-                }
-            }
+            Some(_) => match user(uid, &HostUsers, subuid::read) {
+                Some((name, owner)) => known(Identity::User(name), owner),
+                None => nobody,
+            },
         },
     }
 }

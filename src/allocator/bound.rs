@@ -11,12 +11,14 @@ use netlink_packet_core::{
 };
 use netlink_packet_sock_diag::SockDiagMessage;
 use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP};
-use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use netlink_packet_sock_diag::inet::{
+    ExtensionFlags, InetRequest, InetResponseHeader, SocketId, StateFlags,
+};
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use netlink_sys::{Socket, SocketAddr};
 
 use super::ports::PortSet;
-use crate::model::{PortRange, Protocol};
+use crate::model::{PortRange, Protocol, UserId};
 
 /// The ports that were bound when the kernel was asked.
 #[derive(Clone)]
@@ -35,11 +37,10 @@ impl BoundPorts {
     /// Asks the kernel. A failure says nothing about any port.
     pub fn read() -> io::Result<Self> {
         let mut bound = Self::none();
-        for protocol in Protocol::ALL {
-            for family in [AF_INET, AF_INET6] {
-                dump(family, protocol, bound.of_mut(protocol))?;
-            }
-        }
+        dump_all(|protocol, header| {
+            let port = header.socket_id.source_port;
+            bound.of_mut(protocol).extend(PortRange::new(port, port).ok());
+        })?;
         Ok(bound)
     }
 
@@ -63,8 +64,47 @@ impl BoundPorts {
     }
 }
 
-/// Adds the local ports of the sockets of one family and protocol.
-fn dump(family: u8, protocol: Protocol, ports: &mut PortSet) -> io::Result<()> {
+/// A socket that had a port when the kernel was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BoundSocket {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The port.
+    pub port: u16,
+    /// The user of the process that made the socket.
+    pub uid: UserId,
+}
+
+/// Asks the kernel for the sockets behind [`BoundPorts`]. One that has a port in both families is
+/// there twice.
+pub fn sockets() -> io::Result<Vec<BoundSocket>> {
+    let mut sockets = Vec::new();
+    dump_all(|protocol, header| {
+        let port = header.socket_id.source_port;
+        // a UDP socket that has no port yet
+        if port != 0 {
+            sockets.push(BoundSocket { protocol, port, uid: UserId(header.uid) });
+        }
+    })?;
+    Ok(sockets)
+}
+
+/// Shows `each` the sockets of both families and protocols.
+fn dump_all(mut each: impl FnMut(Protocol, &InetResponseHeader)) -> io::Result<()> {
+    for protocol in Protocol::ALL {
+        for family in [AF_INET, AF_INET6] {
+            dump(family, protocol, |header| each(protocol, header))?;
+        }
+    }
+    Ok(())
+}
+
+/// Shows `each` the sockets of one family and protocol.
+fn dump(
+    family: u8,
+    protocol: Protocol,
+    mut each: impl FnMut(&InetResponseHeader),
+) -> io::Result<()> {
     let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
@@ -77,8 +117,7 @@ fn dump(family: u8, protocol: Protocol, ports: &mut PortSet) -> io::Result<()> {
                 NetlinkMessage::<SockDiagMessage>::deserialize(rest).map_err(io::Error::other)?;
             match message.payload {
                 NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
-                    let port = response.header.socket_id.source_port;
-                    ports.extend(PortRange::new(port, port).ok());
+                    each(&response.header);
                 }
                 NetlinkPayload::Done(_) => return Ok(()),
                 NetlinkPayload::Error(error) => return Err(error.to_io()),
@@ -143,6 +182,21 @@ mod tests {
         assert!(is_bound(Protocol::Udp, port));
         drop(udp);
         assert!(!is_bound(Protocol::Udp, port));
+    }
+
+    #[test]
+    fn sockets_have_the_user_who_made_them() {
+        let own = UserId(nix::unistd::geteuid().as_raw());
+        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let udp = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+        let sockets = sockets().unwrap();
+        for (protocol, address) in
+            [(Protocol::Tcp, tcp.local_addr()), (Protocol::Udp, udp.local_addr())]
+        {
+            let socket = BoundSocket { protocol, port: address.unwrap().port(), uid: own };
+            assert!(sockets.contains(&socket), "{socket:?}");
+        }
+        assert!(sockets.iter().all(|socket| socket.port != 0));
     }
 
     #[test]

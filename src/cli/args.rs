@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 
 use super::labels::{Label, Source};
+use crate::daemon::DEFAULT_STATE_DIRECTORY;
 use crate::model::{ModuleId, Owner, PortCount, Protocol, Protocols, RangeName, UserName};
 
 const EXIT_STATUS: &str = "\
@@ -79,6 +80,18 @@ pub(super) enum Command {
     Reclaim(Reclaim),
     /// Show who held which ports, when, and who changed it
     History(History),
+    /// Tell what is wrong with this node, and what to do about it; as root
+    ///
+    /// Looks at the units, the SELinux labels, the database, whether outgoing connections may take
+    /// ports of the pool, ports that another user has bound than the one they are allocated to, and
+    /// ports of modules that are not registered. Prints one line for each finding. The exit status
+    /// is 0 if there is none, 1 otherwise. Changes nothing. With --json, prints an object with the
+    /// array `findings`, each with `check`, `message` and `advice`.
+    Check {
+        /// Where the database is
+        #[arg(long, value_name = "DIR", default_value = DEFAULT_STATE_DIRECTORY)]
+        state_dir: PathBuf,
+    },
     /// Copy the database, under the state directory and to FILE
     Backup {
         /// Where to copy it to; the file must not exist
@@ -376,6 +389,8 @@ mod tests {
             "portsctl reclaim x",
             "portsctl whoami x",
             "portsctl monitor x",
+            "portsctl check x",
+            "portsctl check --state-dir",
             "portsctl frobnicate",
         ] {
             let error = Options::try_parse_from(line.split(' ')).unwrap_err();

@@ -33,7 +33,7 @@ fn lines(variables: &Map<String, Value>) -> Output {
     let line = |(name, value): (&String, &Value)| {
         format!("{name}={}\n", value.as_str().unwrap_or_default())
     };
-    Output { text: variables.iter().map(line).collect(), remarks: Vec::new() }
+    Output { text: variables.iter().map(line).collect(), ..Output::default() }
 }
 
 /// The variables, and what is to be said about them.

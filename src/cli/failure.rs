@@ -75,7 +75,11 @@ impl Failure {
             Self::Output(error) => {
                 format!("the command was carried out, but its result can't be printed: {error}")
             }
-            Self::Client(error) => client_message(error),
+            Self::Client(ClientError::Refused(reply)) => refusal(reply),
+            Self::Client(error) => match advice(error) {
+                Some(advice) => format!("{error}: {advice}"),
+                None => error.to_string(),
+            },
             Self::Lagged => {
                 "changes were missed: they came faster than they were read, or another \
                              program changed the database. Start again"
@@ -88,13 +92,33 @@ impl Failure {
             }
         }
     }
+
+    /// What is wrong and, where that can be told apart, what to do about it.
+    pub(super) fn parts(&self) -> (String, Option<String>) {
+        match self {
+            Self::Client(error) => match advice(error) {
+                Some(advice) => (error.to_string(), Some(advice)),
+                None => (self.message(), None),
+            },
+            _ => (self.message(), None),
+        }
+    }
+
+    /// The condition that the service refused with, if it did and it is one of ours.
+    pub(super) fn condition(&self) -> Option<Condition> {
+        match self {
+            Self::Client(ClientError::Refused(reply)) => condition(reply),
+            _ => None,
+        }
+    }
 }
 
-fn client_message(error: &ClientError) -> String {
+/// What to do where there is no answer. A refusal's text has its advice inside.
+fn advice(error: &ClientError) -> Option<String> {
     const MAYBE_DONE: &str = "The command may have been carried out all the same; `portsctl list` \
                               shows what is held";
-    let advice = match error {
-        ClientError::Refused(reply) => return refusal(reply),
+    Some(match error {
+        ClientError::Refused(_) => return None,
         ClientError::PathTooLong(_) => "give a shorter --socket or $PORTSD_SOCKET".to_owned(),
         ClientError::NoSocket { path } => socket::missing(path),
         ClientError::NotASocket { .. } => "check --socket and $PORTSD_SOCKET".to_owned(),
@@ -113,8 +137,7 @@ fn client_message(error: &ClientError) -> String {
         ClientError::Broken(_) => {
             format!("is this portsd's varlink socket, and of the same version? {MAYBE_DONE}")
         }
-    };
-    format!("{error}: {advice}")
+    })
 }
 
 /// The condition of the error table that a reply stands for, if it is one of ours.

@@ -5,6 +5,7 @@
 
 mod args;
 mod backup;
+mod check;
 mod env;
 mod failure;
 mod labels;
@@ -34,7 +35,7 @@ use session::Session;
 
 /// Carries out the command line of this process. The exit status says how it went: 0 done, 2 used
 /// wrongly, 7 the service can't be reached, another number for a refusal (the table in
-/// [`crate::error`]), 1 for anything else.
+/// [`crate::error`]), 1 for anything else, such as something that `check` has found.
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = run(Options::parse());
@@ -43,7 +44,8 @@ pub fn main() -> ExitCode {
 
 fn run(options: Options) -> Result<Output, Failure> {
     let Options { socket, json, command } = options;
-    let connect = || Session::connect(&socket::choose(socket), json);
+    let socket = socket::choose(socket);
+    let connect = || Session::connect(&socket, json);
     match command {
         Command::Allocate(args) => connect()?.show::<Allocated>(Method::Allocate, &args),
         Command::Ensure(args) => connect()?.show::<Ensured>(Method::Ensure, &args),
@@ -63,6 +65,7 @@ fn run(options: Options) -> Result<Output, Failure> {
         Command::Transfer(args) => connect()?.show::<Transferred>(Method::Transfer, &args),
         Command::Reclaim(args) => connect()?.show::<Reclaimed>(Method::Reclaim, &args),
         Command::History(args) => connect()?.show::<Past>(Method::History, &args),
+        Command::Check { state_dir } => Ok(check::show(&socket, state_dir, json)),
         Command::Backup { file } => backup::show(&mut connect()?, file.as_deref()),
         Command::RemoveModule(args) => {
             connect()?.show::<ModuleRemoved>(Method::RemoveModule, &args)

@@ -14,18 +14,20 @@ pub(super) struct Output {
     pub(super) text: String,
     /// Lines without their ends.
     pub(super) remarks: Vec<String>,
+    /// The exit status. Not 0 where the command was carried out and the answer is not a good one.
+    pub(super) status: u8,
 }
 
 impl Output {
     /// A text of one line.
     pub(super) fn line(line: impl Display) -> Self {
-        Self { text: format!("{line}\n"), remarks: Vec::new() }
+        Self { text: format!("{line}\n"), ..Self::default() }
     }
 
     /// `text`, or a remark that there is none.
     pub(super) fn text_or(text: String, remark: &str) -> Self {
         let remarks = if text.is_empty() { vec![remark.to_owned()] } else { Vec::new() };
-        Self { text, remarks }
+        Self { text, remarks, status: 0 }
     }
 
     /// Prints everything. A reader who has seen enough is no failure.
@@ -36,7 +38,7 @@ impl Output {
         let mut stdout = io::stdout().lock();
         match stdout.write_all(self.text.as_bytes()).and_then(|()| stdout.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
-            _ => Ok(ExitCode::SUCCESS),
+            _ => Ok(ExitCode::from(self.status)),
         }
     }
 }

@@ -93,7 +93,7 @@ impl Show for CallerInfo {
         line("portsadm", (self.caller != CallerKind::Administrator).then(|| yes_no(self.portsadm)));
         line("tcp-ports-demand", self.tcp_ports_demand.map(|ports| ports.to_string()));
         line("udp-ports-demand", self.udp_ports_demand.map(|ports| ports.to_string()));
-        Output { text, remarks: Vec::new() }
+        Output { text, ..Output::default() }
     }
 }
 

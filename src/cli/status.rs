@@ -27,7 +27,7 @@ pub(super) fn show(session: &mut Session) -> Result<Output, Failure> {
     let caller: CallerInfo = session.call(Method::WhoAmI, &json!({}))?;
     let held: Listed = session.call(Method::List, &json!({}))?;
     let page = Page { caller: &caller, held: &held.allocations, screen: Screen::of_stdout() };
-    Ok(Output { text: page.render(&status.pools), remarks: Vec::new() })
+    Ok(Output { text: page.render(&status.pools), ..Output::default() })
 }
 
 /// What the reader's terminal can show.

@@ -6,6 +6,7 @@
 //! that is not a current or older portsd database is refused and stays as it is, byte for byte.
 
 mod backup;
+mod check;
 mod open;
 mod schema;
 
@@ -14,6 +15,7 @@ use rusqlite::{
 };
 
 pub use backup::{BackupError, backup};
+pub use check::{Flaw, check};
 pub use open::{FILE_NAME, OpenError};
 
 use crate::error::StorageReason;

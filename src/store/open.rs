@@ -21,10 +21,10 @@ pub const FILE_NAME: &str = "ports.sqlite";
 const NEW_FILE_NAME: &str = "ports.sqlite.new";
 
 const DIRECTORY_MODE: u32 = 0o750;
-const FILE_MODE: u32 = 0o640;
+pub(super) const FILE_MODE: u32 = 0o640;
 
 /// How long the start waits for a process that keeps the database locked.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The write-ahead log is cut back to this size once nobody reads behind it, in bytes.
 const WAL_BYTES_MAX: u32 = 4 * 1024 * 1024;
@@ -198,6 +198,12 @@ fn judge(path: &Path) -> Result<(), OpenError> {
     // closing the last connection would write the log back into a file that may be refused
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(fail)?;
     connection.busy_timeout(LOCK_PATIENCE).map_err(fail)?;
+    judge_contents(path, &connection).map(drop)
+}
+
+/// Refuses what is of a later version or damaged; gives the version otherwise.
+pub(super) fn judge_contents(path: &Path, connection: &Connection) -> Result<i64, OpenError> {
+    let fail = |error: rusqlite::Error| judgement(path, error);
     let found: i64 =
         connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
     if found > i64::from(VERSION) {
@@ -206,7 +212,7 @@ fn judge(path: &Path) -> Result<(), OpenError> {
     let finding: String =
         connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(fail)?;
     if finding == "ok" {
-        Ok(())
+        Ok(found)
     } else {
         Err(OpenError::Corrupt { path: path.to_owned(), finding })
     }
@@ -214,7 +220,7 @@ fn judge(path: &Path) -> Result<(), OpenError> {
 
 /// Looks at the header of SQLite's file format, where it stands: SQLite itself might repair a
 /// foreign file in passing.
-fn judge_head(path: &Path) -> Result<(), OpenError> {
+pub(super) fn judge_head(path: &Path) -> Result<(), OpenError> {
     const MAGIC: &[u8] = b"SQLite format 3\0";
     const HEADER_BYTES: u64 = 100;
     const APPLICATION_ID_AT: usize = 68;
@@ -242,7 +248,7 @@ fn judge_head(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-fn judgement(path: &Path, error: rusqlite::Error) -> OpenError {
+pub(super) fn judgement(path: &Path, error: rusqlite::Error) -> OpenError {
     let source = StoreError::from(error);
     match source.reason() {
         StorageReason::Corrupt => {

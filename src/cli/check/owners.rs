@@ -1,0 +1,122 @@
+//! What is held for modules that are not registered.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::service::Answers;
+use super::{Check, Report};
+use crate::model::{Allocation, Owner};
+
+pub(super) fn check(answers: &Answers) -> Report {
+    let mut report = Report::default();
+    match &answers.gone {
+        Some(gone) => {
+            for (owner, ranges) in by_owner(gone) {
+                report.find(
+                    Check::Owners,
+                    format!("{owner} belongs to no registered module and holds {ranges}"),
+                    "if the module exists, register it with `portsctl set-module`; if it is gone, \
+                     `portsctl reclaim` frees what it held",
+                );
+            }
+        }
+        None => report.add(nobody_registered(&answers.allocations)),
+    }
+    report
+}
+
+/// Nobody can tell then who is gone, so that Reclaim would free nothing.
+fn nobody_registered(allocations: &[Allocation]) -> Report {
+    let mut report = Report::default();
+    let of_modules: Vec<_> =
+        allocations.iter().filter(|one| !is_outside(&one.owner)).cloned().collect();
+    let owners: Vec<_> = by_owner(&of_modules).keys().map(|owner| owner.as_str()).collect();
+    if !owners.is_empty() {
+        report.find(
+            Check::Owners,
+            format!("no module is registered, though ports are held for {}", owners.join(", ")),
+            "register the modules of this node with `portsctl set-module`, or free the ports with \
+             `portsctl remove-module`",
+        );
+    }
+    report
+}
+
+/// Software outside the modules.
+fn is_outside(owner: &Owner) -> bool {
+    owner.as_str().contains('/')
+}
+
+/// What each owner holds, such as `tcp 20000-20003, udp 20000-20000`.
+fn by_owner(allocations: &[Allocation]) -> BTreeMap<&Owner, String> {
+    let mut owners: BTreeMap<&Owner, String> = BTreeMap::new();
+    for one in allocations {
+        let ranges = owners.entry(&one.owner).or_default();
+        if !ranges.is_empty() {
+            ranges.push_str(", ");
+        }
+        // a String takes everything
+        let _ = write!(ranges, "{} {}", one.protocol, one.range);
+    }
+    owners
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn held(rows: &[(&str, &str, u16, u16)]) -> Vec<Allocation> {
+        let one = |(owner, protocol, start, end): &(&str, &str, u16, u16)| {
+            serde_json::from_value(json!({
+                "owner": owner, "protocol": protocol, "name": null, "start": start, "end": end,
+                "claimed": false, "allocatedAt": "2025-12-01T00:00:00Z"
+            }))
+            .unwrap()
+        };
+        rows.iter().map(one).collect()
+    }
+
+    fn messages(allocations: &[Allocation], gone: Option<Vec<Allocation>>) -> Vec<String> {
+        let answers = Answers {
+            pools: Vec::new(),
+            allocations: allocations.to_vec(),
+            modules: Vec::new(),
+            gone,
+        };
+        check(&answers).findings.into_iter().map(|finding| finding.message).collect()
+    }
+
+    #[test]
+    fn each_owner_is_one_line() {
+        let gone = held(&[
+            ("web1", "tcp", 20000, 20003),
+            ("mail1_rsync", "tcp", 20004, 20004),
+            ("web1", "udp", 20000, 20000),
+        ]);
+        let found = messages(&gone, Some(gone.clone()));
+        assert_eq!(
+            found,
+            [
+                "mail1_rsync belongs to no registered module and holds tcp 20004-20004",
+                "web1 belongs to no registered module and holds tcp 20000-20003, udp 20000-20000",
+            ]
+        );
+        assert!(messages(&gone, Some(Vec::new())).is_empty());
+    }
+
+    #[test]
+    fn a_registry_without_modules_is_one_finding_if_modules_hold_ports() {
+        let held = held(&[
+            ("web1", "tcp", 20000, 20003),
+            ("host/a", "tcp", 20004, 20004),
+            ("web1", "udp", 20000, 20000),
+            ("mail1", "udp", 20001, 20001),
+        ]);
+        let expected = "no module is registered, though ports are held for mail1, web1";
+        assert_eq!(messages(&held, None), [expected]);
+        assert!(messages(&held[1..2], None).is_empty());
+        assert!(messages(&[], None).is_empty());
+    }
+}

@@ -1,0 +1,339 @@
+//! What is wrong with a database, found without changing a byte of it, while others use it.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::OpenError;
+use super::open::{FILE_MODE, FILE_NAME, LOCK_PATIENCE, judge_contents, judge_head, judgement};
+use super::schema::VERSION;
+
+/// Something that is wrong with a database.
+#[derive(Debug)]
+pub enum Flaw {
+    /// There is no such file.
+    Missing {
+        /// The file that should be there.
+        path: PathBuf,
+    },
+    /// The service would refuse it, or could not use it.
+    Unusable(OpenError),
+    /// An earlier version of portsd has written it, and none of this version has opened it since.
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The version that this program writes.
+        known: u32,
+    },
+    /// Its mode gives away more than reading to the group, or its owner less than reading and
+    /// writing.
+    Mode {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        found: u32,
+        /// The bits it should have.
+        expected: u32,
+    },
+    /// It belongs to another user than the file or directory beside it that is the service's.
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// The file or directory whose owner it should have.
+        like: PathBuf,
+    },
+}
+
+/// Looks at the database of a state directory. It is read, never written, and no file is made, but
+/// for one case: where a log was left behind without its index, SQLite makes the index anew, and
+/// gives it the owner and the mode of the database. Blocks.
+#[must_use]
+pub fn check(directory: &Path) -> Vec<Flaw> {
+    let path = directory.join(FILE_NAME);
+    let io = |source| Flaw::Unusable(OpenError::Io { path: path.clone(), source });
+    match fs::metadata(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => vec![Flaw::Missing { path }],
+        Err(error) => vec![io(error)],
+        Ok(found) => {
+            let mut flaws: Vec<Flaw> = judge(&path).err().into_iter().collect();
+            if found.is_file() {
+                flaws.extend(judge_mode(&path, found.mode()));
+                flaws.extend(judge_owners(directory, &path));
+            }
+            flaws
+        }
+    }
+}
+
+/// Whether the file is a sound database of this version.
+fn judge(path: &Path) -> Result<(), Flaw> {
+    judge_head(path).map_err(Flaw::Unusable)?;
+    // SQLite puts the log beside what a link points to
+    let path = fs::canonicalize(path)
+        .map_err(|source| Flaw::Unusable(OpenError::Io { path: path.to_owned(), source }))?;
+    let was_idle = is_idle(&path);
+    match judge_version(&path, was_idle) {
+        // the service has begun to use it meanwhile, and may have written to what was read
+        Err(_) if was_idle && !is_idle(&path) => judge_version(&path, false),
+        result => result,
+    }
+}
+
+fn judge_version(path: &Path, is_idle: bool) -> Result<(), Flaw> {
+    let fail = |error: rusqlite::Error| Flaw::Unusable(judgement(path, error));
+    let connection = connect(path, is_idle).map_err(fail)?;
+    let found = judge_contents(path, &connection).map_err(Flaw::Unusable)?;
+    if found < i64::from(VERSION) {
+        return Err(Flaw::Older { path: path.to_owned(), found, known: VERSION });
+    }
+    Ok(())
+}
+
+/// Whether all there is stands in the database's own file, and nobody uses it: whoever does has an
+/// index beside it.
+fn is_idle(path: &Path) -> bool {
+    let is_empty = fs::metadata(beside(path, "-wal")).map_or(true, |log| log.len() == 0);
+    is_empty && !beside(path, "-shm").exists()
+}
+
+/// Opens the file for reading. SQLite would make a log and an index even so, unless it is told that
+/// nobody writes.
+fn connect(path: &Path, is_idle: bool) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let suffix = if is_idle { "?immutable=1" } else { "" };
+    let connection = Connection::open_with_flags(format!("{}{suffix}", uri(path)), flags)?;
+    connection.busy_timeout(LOCK_PATIENCE)?;
+    Ok(connection)
+}
+
+/// The path as SQLite's URI.
+fn uri(path: &Path) -> String {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-_.~".contains(byte) {
+            uri.push(char::from(*byte));
+        } else {
+            // a String takes everything
+            let _ = write!(uri, "%{byte:02X}");
+        }
+    }
+    uri
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+const PERMISSION_BITS: u32 = 0o7777;
+/// What the service itself needs.
+const OWNER_MODE: u32 = 0o600;
+
+fn judge_mode(path: &Path, mode: u32) -> Option<Flaw> {
+    let found = mode & PERMISSION_BITS;
+    let is_sound = found & !FILE_MODE == 0 && found & OWNER_MODE == OWNER_MODE;
+    (!is_sound).then(|| Flaw::Mode { path: path.to_owned(), found, expected: FILE_MODE })
+}
+
+/// The service's user owns the state directory; a backup that was put in place by root, or a
+/// side file that root has made, would lock the service out.
+fn judge_owners(directory: &Path, path: &Path) -> Vec<Flaw> {
+    let owner = |path: &Path| fs::metadata(path).ok().map(|found| found.uid());
+    let Some(expected) = owner(directory) else { return Vec::new() };
+    let files = [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")];
+    let strange = files.into_iter().filter(|file| owner(file).is_some_and(|uid| uid != expected));
+    strange.map(|path| Flaw::Owner { path, like: directory.to_owned() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use tempfile::TempDir;
+
+    use super::super::Store;
+    use super::*;
+    use crate::model::PortRange;
+
+    fn store(directory: &Path) -> Store {
+        Store::open(directory, PortRange::new(20000, 20009).unwrap()).unwrap()
+    }
+
+    /// A state directory with a database that nobody uses.
+    fn idle() -> TempDir {
+        let directory = TempDir::with_prefix("portsd check ?#%é").unwrap();
+        drop(store(directory.path()));
+        directory
+    }
+
+    /// Names, owners and contents of all files.
+    fn contents(directory: &Path) -> Vec<(OsString, u32, Vec<u8>)> {
+        let mut files: Vec<_> = fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| {
+                let entry = entry.unwrap();
+                let uid = entry.metadata().unwrap().uid();
+                (entry.file_name(), uid, fs::read(entry.path()).unwrap())
+            })
+            .collect();
+        files.sort();
+        files
+    }
+
+    #[test]
+    fn a_sound_database_has_no_flaw_and_stays_as_it_is() {
+        let directory = idle();
+        let before = contents(directory.path());
+        assert_eq!(before.len(), 1);
+        assert!(check(directory.path()).is_empty());
+        assert_eq!(contents(directory.path()), before);
+
+        let store = store(directory.path());
+        assert!(check(directory.path()).is_empty());
+        let names: Vec<_> = contents(directory.path()).into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(names, ["ports.sqlite", "ports.sqlite-shm", "ports.sqlite-wal"]);
+        drop(store);
+        assert_eq!(contents(directory.path()), before);
+    }
+
+    #[test]
+    fn what_was_left_by_a_crash_stays_and_counts() {
+        let (directory, crashed) = (idle(), TempDir::new().unwrap());
+        let path = directory.path().join(FILE_NAME);
+        let writer = Connection::open(&path).unwrap();
+        writer.execute_batch("PRAGMA user_version = 99").unwrap();
+        for suffix in ["", "-wal"] {
+            let name = beside(Path::new(FILE_NAME), suffix);
+            fs::copy(directory.path().join(&name), crashed.path().join(&name)).unwrap();
+        }
+        let before = contents(crashed.path());
+        let flaws = check(crashed.path());
+        assert!(
+            matches!(flaws[..], [Flaw::Unusable(OpenError::Newer { found: 99, .. })]),
+            "{flaws:?}"
+        );
+        let mut after = contents(crashed.path());
+        after.retain(|(name, ..)| name != "ports.sqlite-shm");
+        assert_eq!(after, before);
+    }
+
+    #[test]
+    fn absent_and_foreign_files_are_told_apart() {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join(FILE_NAME);
+        let flaws = || check(directory.path());
+        assert!(matches!(flaws()[..], [Flaw::Missing { .. }]));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        fs::create_dir(&path).unwrap();
+        assert!(matches!(flaws()[..], [Flaw::Unusable(OpenError::Foreign { .. })]));
+        fs::remove_dir(&path).unwrap();
+        // nobody writes to it: whoever opened it would wait for ever
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(matches!(flaws()[..], [Flaw::Unusable(OpenError::Foreign { .. })]));
+        fs::remove_file(&path).unwrap();
+        let write = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(FILE_MODE)).unwrap();
+        };
+        write(b"");
+        assert!(matches!(flaws()[..], [Flaw::Unusable(OpenError::Empty { .. })]));
+        write(&[b'x'; 4096]);
+        assert!(matches!(flaws()[..], [Flaw::Unusable(OpenError::Foreign { .. })]));
+        fs::remove_file(&path).unwrap();
+        Connection::open(&path).unwrap().execute_batch("CREATE TABLE a (b)").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(FILE_MODE)).unwrap();
+        assert!(matches!(flaws()[..], [Flaw::Unusable(OpenError::Foreign { .. })]));
+    }
+
+    #[test]
+    fn other_versions_are_noticed() {
+        let directory = idle();
+        let path = directory.path().join(FILE_NAME);
+        let set = |version: i64| {
+            Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+        };
+        set(1);
+        let flaws = check(directory.path());
+        assert!(matches!(flaws[..], [Flaw::Older { found: 1, known: VERSION, .. }]), "{flaws:?}");
+        set(i64::from(VERSION) + 1);
+        let flaws = check(directory.path());
+        assert!(matches!(flaws[..], [Flaw::Unusable(OpenError::Newer { .. })]), "{flaws:?}");
+    }
+
+    #[test]
+    fn damage_is_found() {
+        let directory = idle();
+        let path = directory.path().join(FILE_NAME);
+        let mut bytes = fs::read(&path).unwrap();
+        // every page but the first: its header says what the file is
+        bytes[4096..].fill(0x55);
+        fs::write(&path, &bytes).unwrap();
+        let flaws = check(directory.path());
+        assert!(matches!(flaws[..], [Flaw::Unusable(OpenError::Corrupt { .. })]), "{flaws:?}");
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+
+    #[test]
+    fn modes_are_held_against_the_services_own() {
+        let path = Path::new("x");
+        for mode in [0o100_640, 0o100_600] {
+            assert!(judge_mode(path, mode).is_none(), "{mode:o}");
+        }
+        for mode in [0o100_644, 0o100_660, 0o100_641, 0o100_440, 0o100_200, 0o104_640] {
+            assert!(judge_mode(path, mode).is_some(), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn paths_are_encoded() {
+        assert_eq!(uri(Path::new("/a b/é?#%.x")), "file:/a%20b/%C3%A9%3F%23%25.x");
+    }
+
+    /// A user who is not root; it need not exist.
+    const OTHER: u32 = 61001;
+
+    #[test]
+    fn root_side_files_belong_to_the_owner_of_the_database() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("left out: needs root");
+            return;
+        }
+        let give = |path: &Path| std::os::unix::fs::chown(path, Some(OTHER), Some(OTHER)).unwrap();
+        let (directory, crashed) = (idle(), TempDir::new().unwrap());
+        let writer = Connection::open(directory.path().join(FILE_NAME)).unwrap();
+        writer.pragma_update(None, "user_version", VERSION).unwrap();
+        for suffix in ["", "-wal"] {
+            let name = beside(Path::new(FILE_NAME), suffix);
+            let copy = crashed.path().join(&name);
+            fs::copy(directory.path().join(&name), &copy).unwrap();
+            give(&copy);
+        }
+        let flaws = check(crashed.path());
+        // the directory is still root's
+        assert_eq!(flaws.len(), 3, "{flaws:?}");
+        assert!(flaws.iter().all(|flaw| matches!(flaw, Flaw::Owner { .. })), "{flaws:?}");
+        give(crashed.path());
+        fs::remove_file(crashed.path().join("ports.sqlite-shm")).unwrap();
+        assert!(check(crashed.path()).is_empty());
+        let after = contents(crashed.path());
+        assert_eq!(after.len(), 3, "SQLite made an index");
+        assert!(after.iter().all(|(_, uid, _)| *uid == OTHER), "{after:?}");
+        let index = fs::metadata(crashed.path().join("ports.sqlite-shm")).unwrap();
+        assert_eq!(index.mode() & PERMISSION_BITS, FILE_MODE);
+        fs::remove_file(crashed.path().join("ports.sqlite-wal")).unwrap();
+        fs::remove_file(crashed.path().join("ports.sqlite-shm")).unwrap();
+        assert!(check(crashed.path()).is_empty());
+        assert_eq!(contents(crashed.path()).len(), 1, "nothing is made without need");
+    }
+}
