@@ -10,7 +10,8 @@
 //! [`service`] is the one door behind it; [`policy`] and [`allocator::pool`] decide without any
 //! I/O; [`store`] holds all SQL. Everything may use [`model`] and [`error`].
 //!
-//! The command line is on the other side of a socket: [`cli`] uses [`client`].
+//! The command line is on the other side of a socket: [`cli`] uses [`client`], and
+//! [`import`] for what another allocator has kept.
 
 pub mod activation;
 pub mod allocator;
@@ -19,6 +20,7 @@ pub mod client;
 pub mod config;
 pub mod daemon;
 pub mod error;
+pub mod import;
 pub mod journal;
 pub mod listener;
 pub mod model;

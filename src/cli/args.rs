@@ -78,6 +78,12 @@ pub(super) enum Command {
     Transfer(Transfer),
     /// Free what is held for modules that are no longer registered
     Reclaim(Reclaim),
+    /// Take over the ports that NS8's own allocator has handed out
+    ///
+    /// All of them or, if there is any problem, none; safe to repeat. Every problem is told. Exit
+    /// status 0: everything is imported or was there already.
+    #[command(subcommand)]
+    Import(Import),
     /// Show who held which ports, when, and who changed it
     History(History),
     /// Tell what is wrong with this node, and what to do about it; as root
@@ -242,6 +248,35 @@ pub(super) struct Reclaim {
     dry_run: bool,
 }
 
+/// What to import from.
+#[derive(Debug, Subcommand)]
+pub(super) enum Import {
+    /// Import from the file of NS8's allocator, ports.sqlite
+    ///
+    /// The file is only read, and stays as it is.
+    Sqlite(ImportSqlite),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ImportSqlite {
+    /// The file; NS8 has it in /var/lib/nethserver/node/state
+    #[arg(value_name = "FILE")]
+    pub(super) file: PathBuf,
+    #[command(flatten)]
+    pub(super) mode: ImportMode,
+}
+
+/// How much is imported.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct ImportMode {
+    /// Only show what would be imported, and every problem
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Import what is sound where there are problems; exit status 1 says that some was left out
+    #[arg(long)]
+    pub(super) skip_invalid: bool,
+}
+
 #[derive(Debug, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct History {
@@ -387,6 +422,9 @@ mod tests {
             "portsctl claim 5 6 tcp",
             "portsctl transfer mail1",
             "portsctl reclaim x",
+            "portsctl import",
+            "portsctl import sqlite",
+            "portsctl import ports.sqlite",
             "portsctl whoami x",
             "portsctl monitor x",
             "portsctl check x",

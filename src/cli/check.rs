@@ -21,14 +21,12 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 
+use super::failure::OTHER;
 use super::output::Output;
 use super::session;
 
 /// How long a check may take: longer than a locked database or a slow user database should.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The exit status where something is wrong.
-const FOUND: u8 = 1;
 
 /// The checks, in the order in which they are made and told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -96,7 +94,7 @@ impl Report {
         if self.findings.is_empty() {
             remarks.push("nothing is wrong".to_owned());
         }
-        let status = if self.findings.is_empty() { 0 } else { FOUND };
+        let status = if self.findings.is_empty() { 0 } else { OTHER };
         let text = if json {
             session::as_json(&json!({ "findings": self.findings })).text
         } else {

@@ -9,13 +9,14 @@ use super::output::say;
 use super::socket::{self, ADMIN_SOCKET};
 use crate::client::{ClientError, ErrorReply};
 use crate::error::Condition;
+use crate::import::Unreadable;
 
 /// The exit status of a command line that can't be carried out as it is.
 const USAGE: u8 = 2;
 /// The exit status where no service answers.
 const UNREACHABLE: u8 = 7;
 /// The exit status of everything that has none of its own.
-const OTHER: u8 = 1;
+pub(super) const OTHER: u8 = 1;
 
 /// Why a command was not carried out.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(super) enum Failure {
     Usage(String),
     /// A file can't be read or written.
     File(String),
+    /// What is to be imported can't be read.
+    Source(Unreadable),
     /// The result can't be printed.
     Output(io::Error),
     /// The service can't be asked, or refused.
@@ -40,6 +43,12 @@ impl From<ClientError> for Failure {
     }
 }
 
+impl From<Unreadable> for Failure {
+    fn from(error: Unreadable) -> Self {
+        Self::Source(error)
+    }
+}
+
 impl Failure {
     /// Tells whoever reads standard error, and gives the exit status.
     pub(super) fn report(&self) -> ExitCode {
@@ -50,7 +59,7 @@ impl Failure {
     fn exit_status(&self) -> u8 {
         match self {
             Self::Usage(_) => USAGE,
-            Self::File(_) | Self::Output(_) | Self::Lagged => OTHER,
+            Self::File(_) | Self::Source(_) | Self::Output(_) | Self::Lagged => OTHER,
             Self::Ended => UNREACHABLE,
             Self::Client(error) => match error {
                 ClientError::PathTooLong(_)
@@ -72,6 +81,7 @@ impl Failure {
     fn message(&self) -> String {
         match self {
             Self::Usage(message) | Self::File(message) => message.clone(),
+            Self::Source(error) => format!("{error}. Nothing was imported"),
             Self::Output(error) => {
                 format!("the command was carried out, but its result can't be printed: {error}")
             }

@@ -8,6 +8,7 @@ mod backup;
 mod check;
 mod env;
 mod failure;
+mod import;
 mod labels;
 mod map;
 mod monitor;
@@ -28,7 +29,7 @@ use crate::reply::{
     Modules, Past, Reclaimed, Transferred,
 };
 use crate::request::Method;
-use args::{Command, Options, SetModule};
+use args::{Command, Import, Options, SetModule};
 use failure::Failure;
 use output::Output;
 use session::Session;
@@ -66,6 +67,7 @@ fn run(options: Options) -> Result<Output, Failure> {
         Command::Reclaim(args) => connect()?.show::<Reclaimed>(Method::Reclaim, &args),
         Command::History(args) => connect()?.show::<Past>(Method::History, &args),
         Command::Check { state_dir } => Ok(check::show(&socket, state_dir, json)),
+        Command::Import(Import::Sqlite(args)) => import::sqlite(&args, connect),
         Command::Backup { file } => backup::show(&mut connect()?, file.as_deref()),
         Command::RemoveModule(args) => {
             connect()?.show::<ModuleRemoved>(Method::RemoveModule, &args)

@@ -1,4 +1,4 @@
-//! The database: all SQL is here.
+//! The database: all SQL on it is here.
 //!
 //! One connection at a time belongs to the service, in write-ahead mode with full synchronisation:
 //! what was committed survives a power cut. Other processes may read the file, and even write to
@@ -17,6 +17,7 @@ use rusqlite::{
 pub use backup::{BackupError, backup};
 pub use check::{Flaw, check};
 pub use open::{FILE_NAME, OpenError};
+pub(crate) use schema::APPLICATION_ID;
 
 use crate::error::StorageReason;
 use crate::model::{

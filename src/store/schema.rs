@@ -6,7 +6,7 @@
 use rusqlite::{Connection, TransactionBehavior};
 
 /// Marks a file as portsd's: the letters "port".
-pub(super) const APPLICATION_ID: i32 = 0x706f_7274;
+pub(crate) const APPLICATION_ID: i32 = 0x706f_7274;
 
 /// One step each, in order. Each runs in an immediate transaction of its own, together with the
 /// change of `user_version`, so that an interrupted upgrade resumes where it stopped.
