@@ -1,6 +1,6 @@
 //! What the journal gets to know of calls: one line, with fields, for each change and each refusal.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::allocator::Effect;
@@ -110,9 +110,9 @@ impl Entry {
 impl Journal {
     /// Tells of all that has happened by a call: nothing, if it changed nothing. A range that got
     /// other ports or another owner is freed and allocated.
-    pub fn changed(&self, entry: &Entry, effects: &[Arc<Effect>]) {
+    pub fn changed(&self, entry: &Entry, effects: &[Effect]) {
         for effect in effects {
-            match &**effect {
+            match effect {
                 Effect::Freed(allocation) => entry.line("freed", allocation),
                 Effect::Held(allocation) => entry.line("allocated", allocation),
                 Effect::Registered(module) => entry.module(

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio::sync::Mutex;
+
 use crate::allocator::bound::BoundPorts;
 use crate::allocator::pool::{Conditions, Edit, Import};
 use crate::allocator::{Allocator, Change, Outcome, State, plan_reclaim};
@@ -34,13 +36,15 @@ pub struct Service {
     journal: Arc<Journal>,
     /// Where the database is, and its copies.
     directory: PathBuf,
+    /// Whoever makes a copy.
+    copying: Arc<Mutex<()>>,
 }
 
 impl Service {
     /// A service over what the allocator owns, in the state directory.
     #[must_use]
     pub fn new(allocator: Allocator, directory: PathBuf) -> Self {
-        Self { allocator, journal: Arc::default(), directory }
+        Self { allocator, journal: Arc::default(), directory, copying: Arc::default() }
     }
 
     /// Carries out one call for the peer of a connection. What an error says is for the caller;
@@ -126,6 +130,7 @@ impl Service {
     async fn backup(&self, peer: &Peer, request: Request) -> Result<Reply, Error> {
         self.look(peer, request, |_| ()).await?;
         let directory = self.directory.clone();
+        let _one_at_a_time = self.copying.lock().await;
         let copied = tokio::task::spawn_blocking(move || backup(&directory)).await;
         match copied {
             Ok(Ok(path)) => {

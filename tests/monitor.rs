@@ -229,17 +229,17 @@ fn nothing_is_missed_or_doubled_while_sixteen_clients_write() {
 fn a_subscriber_that_falls_behind_is_told_so_and_hung_up_on_and_holds_up_nobody() {
     let daemon = Daemon::with_config("[limits]\nunread_reply = \"60s\"");
     let mut admin = daemon.admin();
-    for _ in 0..200 {
+    for _ in 0..10 {
         admin.call(PORTS, "Allocate", allocate("a", 1)).unwrap();
     }
     let mut slow = admin_monitor(&daemon);
     let mut reading = admin_monitor(&daemon);
-    (0..=200).for_each(|_| drop(next(&mut reading)));
+    (0..=10).for_each(|_| drop(next(&mut reading)));
     let mut owners = ["a", "b"];
-    for _ in 0..30 {
+    for _ in 0..4500 {
         let [from, to] = owners;
         admin.call(ADMIN, "Transfer", json!({ "fromOwner": from, "toOwner": to })).unwrap();
-        for _ in 0..200 {
+        for _ in 0..10 {
             for (kind, owner) in [("deallocated", from), ("allocated", to)] {
                 assert!(line(&mut reading).starts_with(&format!("{kind} {owner} ")));
             }
@@ -264,6 +264,26 @@ fn a_subscriber_that_falls_behind_is_told_so_and_hung_up_on_and_holds_up_nobody(
 }
 
 #[test]
+fn a_large_change_is_told_whole() {
+    let daemon = Daemon::start();
+    let mut client = admin_monitor(&daemon);
+    lines(&mut client, &["ready"]);
+    let ranges: Vec<Value> = (20000..30000)
+        .map(|port| json!({ "owner": "a", "protocol": "tcp", "start": port, "end": port }))
+        .collect();
+    let import = json!({ "allocations": ranges, "dryRun": false });
+    daemon.admin().call(ADMIN, "Import", import).unwrap();
+    for port in 20000..30000 {
+        assert_eq!(line(&mut client), format!("allocated a tcp - {port}-{port}"));
+    }
+    daemon.admin().call(ADMIN, "Transfer", json!({ "fromOwner": "a", "toOwner": "b" })).unwrap();
+    for port in 20000..30000 {
+        assert_eq!(line(&mut client), format!("deallocated a tcp - {port}-{port}"));
+        assert_eq!(line(&mut client), format!("allocated b tcp - {port}-{port}"));
+    }
+}
+
+#[test]
 fn a_change_by_another_program_sends_subscribers_away() {
     let daemon = Daemon::start();
     daemon.admin().call(PORTS, "Allocate", allocate("a", 1)).unwrap();
@@ -271,8 +291,7 @@ fn a_change_by_another_program_sends_subscribers_away() {
     lines(&mut client, &["present a tcp - 20000-20000", "ready"]);
     let database = rusqlite::Connection::open(daemon.database()).unwrap();
     database.execute("UPDATE allocations SET owner = 'b'", []).unwrap();
-    // noticed with the next call
-    daemon.admin().call(PORTS, "GetStatus", json!({})).unwrap();
+    // though nobody calls
     let last = client.receive().unwrap();
     assert_eq!(last["parameters"]["event"]["kind"], "lagged");
     assert_eq!(client.receive(), None);
@@ -450,7 +469,7 @@ fn portsctl_says_why_it_monitors_no_longer() {
     assert!(daemon.stop().success());
     let (status, said) = monitor.end();
     assert_eq!(status.code(), Some(7));
-    assert!(said.contains("portsd has ended") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("portsd has ended, or") && said.lines().count() == 1, "{said}");
 }
 
 #[test]

@@ -3,14 +3,16 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use serde_json::{Value, json};
 use support::varlink::Client as Varlink;
-use support::{ADMIN, Client, Daemon, PORTS, Refusal, both_wires, jsonrpc, ranges};
+use support::{ADMIN, Client, Daemon, PORTS, Refusal, both_wires, jsonrpc, ranges, wait_for};
 
 fn small_pool(ports: u16) -> Daemon {
     // without quarantine, so that what was freed is as good as what never was given
@@ -94,16 +96,20 @@ fn a_repeat_moves_nothing_and_takes_nothing() {
                 }
             }
         }
-        // a lost answer changes nothing about that
-        for _ in 0..3 {
-            drop(call_without_an_answer(&daemon, "a", 4));
+        // a change whose answer was lost is there when it is asked for again
+        for ports in [9, 2, 7] {
+            drop(call_without_an_answer(&daemon, "a", ports));
+            wait_for("the change", || {
+                (free_ports(&mut daemon.admin()) == 40 - ports).then_some(())
+            });
+            let end = 29999 + u64::from(ports);
+            assert_eq!(call(&mut daemon.admin(), "a", ports), Ok((30000, end)));
         }
-        assert_eq!(call(&mut daemon.admin(), "a", 4), Ok((30000, 30003)));
         assert_eq!(daemon.rows().len(), rows);
     }
 }
 
-/// Makes the call that has given what is there, and does not wait for the answer.
+/// Makes a call of the kind that has given what is there, and does not wait for the answer.
 fn call_without_an_answer(daemon: &Daemon, owner: &str, ports: u16) -> UnixStream {
     let mut client = daemon.admin();
     let listed = client.call(PORTS, "List", json!({ "owner": owner })).unwrap();
@@ -328,6 +334,44 @@ fn a_copy_of_the_database_is_whole_while_others_write() {
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(copies.len(), 8);
     });
+}
+
+#[test]
+fn the_copy_that_is_answered_is_there_and_so_are_the_newest_others() {
+    let daemon = &Daemon::start();
+    let backup = |client: &mut Varlink| {
+        let reply = client.call(ADMIN, "Backup", json!({})).unwrap();
+        PathBuf::from(reply["path"].as_str().unwrap())
+    };
+    let mut admin = daemon.admin();
+    let first = backup(&mut admin);
+    let directory = first.parent().unwrap();
+    // more of them than are kept, faster than names have seconds, and several at a time
+    let mut made: Vec<PathBuf> = Vec::new();
+    for _ in 0..40 {
+        let path = backup(&mut admin);
+        assert!(path.exists());
+        made.push(path);
+    }
+    assert!(made[26..].iter().all(|path| path.exists()));
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..5).for_each(|_| drop(backup(&mut daemon.admin()))));
+        }
+    });
+    let count = || fs::read_dir(directory).unwrap().count();
+    assert_eq!(count(), 14);
+    // the clock was wrong once
+    for n in 0..14 {
+        fs::write(directory.join(format!("ports-20991231T000000Z-{n:03}.sqlite")), "").unwrap();
+    }
+    let path = backup(&mut admin);
+    assert!(path.exists());
+    assert_eq!(count(), 14);
+    // what is no copy is nobody's to take away
+    fs::create_dir(directory.join("ports-1.sqlite")).unwrap();
+    assert!(backup(&mut admin).exists());
+    assert_eq!(count(), 15);
 }
 
 /// Asserts that a copy can be read by itself, that ranges of one name have the same numbers in both

@@ -96,7 +96,7 @@ pub struct Changed {
     /// What the caller wants to know.
     pub outcome: Outcome,
     /// All that has happened, in this order.
-    pub effects: Vec<Arc<Effect>>,
+    pub effects: Arc<[Effect]>,
 }
 
 /// What a change has done, as it is stored.
@@ -294,7 +294,7 @@ impl Work {
                 Outcome::Imported(Imported { imported: held.len(), unchanged, problems })
             }
         };
-        Ok(Changed { outcome, effects: effects.into_iter().map(Arc::new).collect() })
+        Ok(Changed { outcome, effects: effects.into() })
     }
 }
 
@@ -320,8 +320,8 @@ impl Changed {
         origin: &Origin,
     ) -> Result<usize, StoreError> {
         let mut events = 0;
-        for effect in &self.effects {
-            let (kind, allocation) = match &**effect {
+        for effect in self.effects.iter() {
+            let (kind, allocation) = match effect {
                 Effect::Freed(allocation) => (HistoryKind::Deallocated, allocation),
                 Effect::Held(allocation) => (HistoryKind::Allocated, allocation),
                 Effect::Registered(_) | Effect::Unregistered(_) => continue,

@@ -10,8 +10,8 @@ use crate::model::{Allocation, Module, ModuleId, Timestamp};
 use crate::registry::Registry;
 use crate::store::{Contents, StoreError};
 
-/// So many effects are kept for followers who are behind. Each is a range or a module.
-const EFFECTS_KEPT: usize = 4096;
+/// The effects of so many changes are kept for followers who are behind.
+const CHANGES_KEPT: usize = 4096;
 
 /// What is stored, in memory.
 pub struct State {
@@ -35,9 +35,9 @@ pub enum Effect {
     Unregistered(ModuleId),
 }
 
-/// The effects of what is stored from one moment on, in that order. It ends when they can't be told
+/// The effects of what is stored from one moment on, those of a change together. It ends when they can't be told
 /// one by one, or when too many of them have not been taken.
-pub type Effects = broadcast::Receiver<Arc<Effect>>;
+pub type Effects = broadcast::Receiver<Arc<[Effect]>>;
 
 impl State {
     /// The picture of what was read.
@@ -88,7 +88,7 @@ pub(super) struct Picture {
     pub(super) state: State,
     /// Whether `state` is what the database holds, as far as this process knows.
     pub(super) is_current: bool,
-    followers: broadcast::Sender<Arc<Effect>>,
+    followers: broadcast::Sender<Arc<[Effect]>>,
 }
 
 impl Picture {
@@ -99,7 +99,7 @@ impl Picture {
         load: impl FnOnce(Timestamp) -> Result<Contents, StoreError>,
     ) -> Result<Self, StoreError> {
         let state = State::build(&rules.pool, load(rules.since())?)?;
-        Ok(Self { rules, state, is_current: true, followers: broadcast::Sender::new(EFFECTS_KEPT) })
+        Ok(Self { rules, state, is_current: true, followers: broadcast::Sender::new(CHANGES_KEPT) })
     }
 
     /// Replaces the picture. What has changed is not known, so that whoever follows is sent away.
@@ -109,7 +109,7 @@ impl Picture {
     ) -> Result<(), StoreError> {
         self.is_current = false;
         self.state = State::build(&self.rules.pool, load(self.rules.since())?)?;
-        self.followers = broadcast::Sender::new(EFFECTS_KEPT);
+        self.followers = broadcast::Sender::new(CHANGES_KEPT);
         self.is_current = true;
         Ok(())
     }
@@ -119,11 +119,11 @@ impl Picture {
         self.followers.subscribe()
     }
 
-    /// Tells those who follow what was committed.
-    pub(super) fn publish(&self, effects: &[Arc<Effect>]) {
-        for effect in effects {
+    /// Tells those who follow what a change has done that was committed.
+    pub(super) fn publish(&self, effects: &Arc<[Effect]>) {
+        if !effects.is_empty() {
             // nobody has to follow
-            let _ = self.followers.send(Arc::clone(effect));
+            let _ = self.followers.send(Arc::clone(effects));
         }
     }
 }

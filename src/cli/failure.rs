@@ -91,13 +91,13 @@ impl Failure {
                 None => error.to_string(),
             },
             Self::Lagged => {
-                "changes were missed: they came faster than they were read, or another \
-                             program changed the database. Start again"
+                "changes were missed: they came faster than they were read, the database was \
+                 changed by another program, or it failed. Start again"
                     .to_owned()
             }
             Self::Ended => {
-                "portsd has ended: start again to see what happens from now on, and see \
-                            `journalctl -u portsd` for why it ended"
+                "portsd has ended, or has hung up since its events were not read in good time: \
+                 start again, and see `journalctl -u portsd`"
                     .to_owned()
             }
         }

@@ -1,16 +1,23 @@
 //! What somebody who monitors learns: what is held, and then every change of it.
 
+use std::sync::Arc;
+use std::time::Duration;
 use std::vec;
+
+use tokio::time::timeout;
 
 use super::{Authorized, Service};
 use crate::allocator::{Allocator, Effect, Effects};
 use crate::error::Error;
-use crate::journal::Entry;
+use crate::journal::{Entry, Journal};
 use crate::model::{Allocation, Owner};
 use crate::peer::Peer;
 use crate::policy::Subject;
 use crate::reply::{Event, EventKind};
 use crate::request::Request;
+
+/// How long a change by another program may go unnoticed where nobody calls.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Service {
     /// Begins to monitor for the peer of a connection. Nothing is missed between what is held now
@@ -25,9 +32,12 @@ impl Service {
         match followed.await {
             Ok(((held, owner), effects)) => Ok(Subscription {
                 allocator: self.allocator.clone(),
+                journal: Arc::clone(&self.journal),
                 peer: peer.clone(),
                 owner,
                 held: held.into_iter(),
+                stored: Arc::new([]),
+                told: 0,
                 is_ready: false,
                 is_doubtful: false,
                 effects,
@@ -51,11 +61,16 @@ fn subject_owner(subject: &Subject) -> Option<Owner> {
 /// Somebody who monitors.
 pub struct Subscription {
     allocator: Allocator,
+    journal: Arc<Journal>,
     peer: Peer,
     /// Whose ranges are told; `None` for everybody's.
     owner: Option<Owner>,
     /// What was held and has not been told.
     held: vec::IntoIter<Allocation>,
+    /// What one change has stored.
+    stored: Arc<[Effect]>,
+    /// How much of that has been told, or is not for the peer.
+    told: usize,
     /// Whether it has been told that this was all.
     is_ready: bool,
     /// Whether the peer may have become somebody else.
@@ -75,26 +90,50 @@ impl Subscription {
         }
         loop {
             if self.is_doubtful {
-                if !self.is_still_the_same().await? {
-                    return Ok(event(EventKind::Lagged, None));
+                match self.is_still_the_same().await {
+                    Ok(true) => self.is_doubtful = false,
+                    Ok(false) => return Ok(event(EventKind::Lagged, None)),
+                    Err(error) => {
+                        self.journal.refused(&Entry::new(&self.peer, &Request::Monitor), &error);
+                        return Err(error);
+                    }
                 }
-                self.is_doubtful = false;
             }
-            // behind by too much, or the changes are not known
-            let Ok(effect) = self.effects.recv().await else {
-                return Ok(event(EventKind::Lagged, None));
-            };
-            match &*effect {
-                Effect::Held(one) if self.may_see(one) => {
-                    return Ok(event(EventKind::Allocated, Some(one.clone())));
-                }
-                Effect::Freed(one) if self.may_see(one) => {
-                    return Ok(event(EventKind::Deallocated, Some(one.clone())));
-                }
-                Effect::Held(_) | Effect::Freed(_) => {}
-                Effect::Registered(_) | Effect::Unregistered(_) => self.is_doubtful = true,
+            if let Some(event) = self.next_stored() {
+                return Ok(event);
+            }
+            if self.is_doubtful {
+                continue;
+            }
+            match timeout(LOOK_AGAIN, self.effects.recv()).await {
+                Ok(Ok(effects)) => (self.stored, self.told) = (effects, 0),
+                // behind by too much, or the changes are not known
+                Ok(Err(_)) => return Ok(event(EventKind::Lagged, None)),
+                // any look finds out whether another program has written; one that fails says nothing
+                Err(_) => drop(self.allocator.read(|_| ()).await),
             }
         }
+    }
+
+    /// The next event of what was stored.
+    fn next_stored(&mut self) -> Option<Event> {
+        while let Some(effect) = self.stored.get(self.told) {
+            self.told += 1;
+            match effect {
+                Effect::Held(one) if self.may_see(one) => {
+                    return Some(event(EventKind::Allocated, Some(one.clone())));
+                }
+                Effect::Freed(one) if self.may_see(one) => {
+                    return Some(event(EventKind::Deallocated, Some(one.clone())));
+                }
+                Effect::Held(_) | Effect::Freed(_) => {}
+                Effect::Registered(_) | Effect::Unregistered(_) => {
+                    self.is_doubtful = true;
+                    return None;
+                }
+            }
+        }
+        None
     }
 
     fn may_see(&self, allocation: &Allocation) -> bool {

@@ -16,6 +16,8 @@ use crate::model::Timestamp;
 const DIRECTORY: &str = "backups";
 /// So many copies are kept, the newest.
 const KEPT: usize = 14;
+/// So many copies of one second have a name each.
+const NUMBERS: u32 = 1000;
 
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -54,8 +56,8 @@ impl BackupError {
 }
 
 /// Copies the database of a state directory, as it is at one moment, while others read and write
-/// it. The copy is complete and on the disk when its path is returned; older copies than the newest
-/// 14 are taken away. Blocks.
+/// it. The copy is complete and on the disk when its path is returned; of the others the newest 13
+/// stay. Blocks. Only one at a time may be made.
 pub fn backup(state: &Path) -> Result<PathBuf, BackupError> {
     let directory = state.join(DIRECTORY);
     let io = |path: &Path, source| BackupError::Io { path: path.to_owned(), source };
@@ -71,7 +73,10 @@ pub fn backup(state: &Path) -> Result<PathBuf, BackupError> {
         let _ = fs::remove_file(&path);
     })?;
     file.sync_all().map_err(|error| io(&path, error))?;
-    remove_old(&directory).map_err(|error| io(&directory, error))?;
+    if let Err(error) = remove_old(&directory, &path) {
+        // there is a copy, and more of them than there should be
+        tracing::warn!(%error, path = %directory.display(), "old copies can't be taken away");
+    }
     File::open(&directory)
         .and_then(|directory| directory.sync_all())
         .map_err(|error| io(&directory, error))?;
@@ -81,16 +86,14 @@ pub fn backup(state: &Path) -> Result<PathBuf, BackupError> {
 /// An empty file named after the moment, and after a number where several are of one second.
 fn new_file(directory: &Path) -> Result<(PathBuf, File), BackupError> {
     let moment = Timestamp::now().to_string().replace([':', '-'], "");
-    for number in 0..1000 {
-        let path = directory.join(format!("ports-{moment}-{number:03}.sqlite"));
-        match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path) {
-            Ok(file) => return Ok((path, file)),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(source) => return Err(BackupError::Io { path, source }),
-        }
-    }
-    let source = ErrorKind::AlreadyExists.into();
-    Err(BackupError::Io { path: directory.to_owned(), source })
+    let name = |number| format!("ports-{moment}-{number:03}.sqlite");
+    let io = |path: &Path, source| BackupError::Io { path: path.to_owned(), source };
+    let copies = copies(directory).map_err(|source| io(directory, source))?;
+    // after the highest number, so that names go on sorting by age when old ones are gone
+    let last = (0..NUMBERS).rev().find(|number| copies.contains(&directory.join(name(*number))));
+    let path = directory.join(name(last.map_or(0, |last| last + 1)));
+    let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path);
+    file.map(|file| (path.clone(), file)).map_err(|source| io(&path, source))
 }
 
 fn copy(database: &Path, to: &Path) -> Result<(), StoreError> {
@@ -101,17 +104,25 @@ fn copy(database: &Path, to: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The names sort by age.
-fn remove_old(directory: &Path) -> std::io::Result<()> {
+/// The copies that there are. Their names sort by age, as far as the clock was right.
+fn copies(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut copies = Vec::new();
     for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with("ports-") && name.ends_with(".sqlite") {
-            copies.push(path);
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("ports-") && name.ends_with(".sqlite") && entry.file_type()?.is_file() {
+            copies.push(entry.path());
         }
     }
     copies.sort();
-    let excess = copies.len().saturating_sub(KEPT);
-    copies[..excess].iter().try_for_each(fs::remove_file)
+    Ok(copies)
+}
+
+/// Takes away all but the newest copies. The `new` one stays, whatever the clock has said before.
+fn remove_old(directory: &Path, new: &Path) -> std::io::Result<()> {
+    let mut others = copies(directory)?;
+    others.retain(|path| path != new);
+    let excess = others.len().saturating_sub(KEPT - 1);
+    others[..excess].iter().try_for_each(fs::remove_file)
 }

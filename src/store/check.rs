@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::OpenError;
 use super::open::{FILE_MODE, FILE_NAME, LOCK_PATIENCE, judge_contents, judge_head, judgement};
 use super::schema::VERSION;
+use super::{OpenError, StoreError, read_contents, schema};
+use crate::model::Timestamp;
 
 /// Something that is wrong with a database.
 #[derive(Debug)]
@@ -32,6 +33,14 @@ pub enum Flaw {
         found: i64,
         /// The version that this program writes.
         known: u32,
+    },
+    /// Something is missing in it that keeps other programs from storing nonsense, or is not what
+    /// this program makes.
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// The tables, indexes, triggers and views that are.
+        objects: Vec<String>,
     },
     /// Its mode gives away more than reading to the group, or its owner less than reading and
     /// writing.
@@ -60,7 +69,10 @@ pub fn check(directory: &Path) -> Vec<Flaw> {
     let path = directory.join(FILE_NAME);
     let io = |source| Flaw::Unusable(OpenError::Io { path: path.clone(), source });
     match fs::metadata(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => vec![Flaw::Missing { path }],
+        Err(error) if error.kind() == ErrorKind::NotFound => match lost(&path) {
+            Some(error) => vec![Flaw::Unusable(error)],
+            None => vec![Flaw::Missing { path }],
+        },
         Err(error) => vec![io(error)],
         Ok(found) => {
             let mut flaws: Vec<Flaw> = judge(&path).err().into_iter().collect();
@@ -71,6 +83,12 @@ pub fn check(directory: &Path) -> Vec<Flaw> {
             flaws
         }
     }
+}
+
+/// The log of a database that is not there.
+fn lost(path: &Path) -> Option<OpenError> {
+    let log = beside(path, "-wal");
+    log.exists().then_some(OpenError::Lost { log })
 }
 
 /// Whether the file is a sound database of this version.
@@ -93,6 +111,26 @@ fn judge_version(path: &Path, is_idle: bool) -> Result<(), Flaw> {
     let found = judge_contents(path, &connection).map_err(Flaw::Unusable)?;
     if found < i64::from(VERSION) {
         return Err(Flaw::Older { path: path.to_owned(), found, known: VERSION });
+    }
+    judge_rows(path, &connection)?;
+    let objects = schema::deviations(&connection).map_err(fail)?;
+    if objects.is_empty() { Ok(()) } else { Err(Flaw::Schema { path: path.to_owned(), objects }) }
+}
+
+/// Whether the service would take in what is stored.
+fn judge_rows(path: &Path, connection: &Connection) -> Result<(), Flaw> {
+    let fail = |source| Flaw::Unusable(OpenError::Store { path: path.to_owned(), source });
+    let mut held = read_contents(connection, Timestamp::now()).map_err(fail)?.allocations;
+    held.sort_by_key(|one| (one.protocol, one.range.start()));
+    for pair in held.windows(2) {
+        let [one, other] = pair else { continue };
+        if one.protocol == other.protocol && one.range.overlaps(other.range) {
+            let text = format!(
+                "{} {} of {} overlaps {} of {}",
+                one.protocol, one.range, one.owner, other.range, other.owner
+            );
+            return Err(fail(StoreError::Contradiction(text)));
+        }
     }
     Ok(())
 }
@@ -282,6 +320,41 @@ mod tests {
         let flaws = check(directory.path());
         assert!(matches!(flaws[..], [Flaw::Unusable(OpenError::Corrupt { .. })]), "{flaws:?}");
         assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+
+    #[test]
+    fn what_the_service_would_not_take_in_is_found() {
+        let found = |sql: &str| {
+            let directory = idle();
+            let path = directory.path().join(FILE_NAME);
+            Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+            check(directory.path()).pop()
+        };
+        let insert = |owner: &str, start: u16| {
+            format!(
+                r#"INSERT INTO allocations (owner, protocol, start, "end", allocated_at)
+                   VALUES ('{owner}', 'tcp', {start}, {start} + 1, 0);"#
+            )
+        };
+        assert!(found(&insert("a", 20000)).is_none());
+        let flaw = found(&insert("a/b", 20000));
+        assert!(matches!(flaw, Some(Flaw::Unusable(OpenError::Store { .. }))), "{flaw:?}");
+        let trigger = "DROP TRIGGER allocations_insert_overlap;";
+        let flaw = found(&[trigger, &insert("a", 20000), &insert("b", 20001)].concat());
+        assert!(format!("{flaw:?}").contains("of a overlaps 20001-20002 of b"), "{flaw:?}");
+        let flaw = found(&[trigger, "DROP INDEX allocations_name"].concat());
+        let Some(Flaw::Schema { objects, .. }) = flaw else { panic!("{flaw:?}") };
+        assert_eq!(objects, ["allocations_insert_overlap", "allocations_name"]);
+        // statistics and the like are no deviation
+        assert!(found("CREATE TABLE other (a); ANALYZE").is_none());
+    }
+
+    #[test]
+    fn a_log_without_its_database_is_a_lost_database() {
+        let directory = TempDir::new().unwrap();
+        fs::write(directory.path().join("ports.sqlite-wal"), "x").unwrap();
+        let flaws = check(directory.path());
+        assert!(matches!(flaws[..], [Flaw::Unusable(OpenError::Lost { .. })]), "{flaws:?}");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Migrations are append-only: one that has been released is never edited. `user_version` counts
 //! those that a database has seen.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, TransactionBehavior};
 
 /// Marks a file as portsd's: the letters "port".
@@ -115,6 +117,23 @@ pub(super) fn migrate(connection: &mut Connection, version: u32) -> rusqlite::Re
         transaction.commit()?;
     }
     Ok(())
+}
+
+/// The tables, indexes, triggers and views of a current database that are missing in this one, or
+/// not what they should be.
+pub(super) fn deviations(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut sound = Connection::open_in_memory()?;
+    migrate(&mut sound, 0)?;
+    let found = objects(connection)?;
+    let deviates = |(name, sql): &(&String, &String)| found.get(*name) != Some(*sql);
+    Ok(objects(&sound)?.iter().filter(deviates).map(|(name, _)| name.clone()).collect())
+}
+
+/// What a database has, and how that was made.
+fn objects(connection: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
+    let mut statement =
+        connection.prepare("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")?;
+    statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::path::Path;
 use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 
 use super::{Check, Report};
+use crate::error::StorageReason;
 use crate::store::{self, Flaw, OpenError};
 
 /// With less than this, in bytes, the next change may find no room.
@@ -48,6 +49,14 @@ fn describe(flaw: &Flaw, directory: &Path) -> (String, String) {
             ),
             "start the new one with `systemctl restart portsd.service`".to_owned(),
         ),
+        Flaw::Schema { path, objects } => (
+            format!(
+                "{} lacks, or has changed, what keeps wrong rows out of it: {}",
+                path.display(),
+                objects.join(", ")
+            ),
+            restore(directory),
+        ),
         Flaw::Mode { path, found, expected } => (
             format!("{} has mode {found:04o} instead of {expected:04o}", path.display()),
             format!("`chmod {expected:04o} {}`", path.display()),
@@ -63,14 +72,16 @@ fn describe(flaw: &Flaw, directory: &Path) -> (String, String) {
     }
 }
 
+fn restore(directory: &Path) -> String {
+    format!(
+        "stop portsd and its sockets, put a backup in the place of the file (there may be some in \
+         {}), without any -wal or -shm file beside it, and start them again",
+        directory.join("backups").display()
+    )
+}
+
 fn describe_unusable(error: &OpenError, directory: &Path) -> (String, String) {
-    let restore = || {
-        format!(
-            "stop portsd and its sockets, put a backup in the place of the file (there may be some \
-             in {}), without any -wal or -shm file beside it, and start them again",
-            directory.join("backups").display()
-        )
-    };
+    let restore = || restore(directory);
     match error {
         OpenError::Io { path, source } if source.kind() == ErrorKind::PermissionDenied => (
             format!("{} can't be read by this user", path.display()),
@@ -100,6 +111,10 @@ fn describe_unusable(error: &OpenError, directory: &Path) -> (String, String) {
         OpenError::NoWriteAheadLog { path } => (
             format!("there can be no write-ahead log beside {}", path.display()),
             "put the state directory on a local file system".to_owned(),
+        ),
+        OpenError::Store { path, source } if source.reason() == StorageReason::Corrupt => (
+            format!("{} holds what portsd will not start over ({source})", path.display()),
+            format!("mend the row with sqlite3, or {}", restore()),
         ),
         OpenError::Store { path, source } => (
             format!("{} can't be read: {source}", path.display()),

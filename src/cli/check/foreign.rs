@@ -59,11 +59,12 @@ pub(super) fn check(allocations: &[Allocation], modules: &[ModuleEntry]) -> Repo
     report
 }
 
-/// The ids of a module with this Unix user. One whose user does not exist is rootful.
+/// The ids of a module with this Unix user. One whose user does not exist is rootful, and the
+/// processes in its containers have any id of the host.
 fn ids_of(name: &UserName, uid: Option<UserId>, subuid: &str) -> Ids {
-    let (name, uid) = uid.map_or(("root", UserId::ROOT), |uid| (name.as_str(), uid));
+    let Some(uid) = uid else { return Ids::all() };
     let mut ids = vec![uid.0..=uid.0];
-    ids.extend(subuid::ids(subuid, name, uid));
+    ids.extend(subuid::ids(subuid, name.as_str(), uid));
     Ids(ids)
 }
 
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(user("m1", Some(1001)), Ids(vec![1001..=1001, 100_000..=165_535]));
         assert_eq!(user("m2", Some(1002)), Ids(vec![1002..=1002, 200_000..=265_535]));
         assert_eq!(user("m3", Some(1003)), Ids(vec![1003..=1003]));
-        assert_eq!(user("traefik1", None), Ids(vec![0..=0, 300_000..=300_009]));
+        assert_eq!(user("traefik1", None), Ids::all());
     }
 
     #[test]
@@ -197,8 +198,8 @@ mod tests {
             ("mail1_x_rsync", &[0, 1002, 200_000], &[1001]),
             // a module, whatever its name looks like
             ("mail1_x", &[1002], &[0, 1001]),
-            ("traefik1", &[0, 300_000], &[1001, 65534]),
-            ("traefik1_rsync", &[0], &[1001]),
+            ("traefik1", &[0, 8, 1001], &[]),
+            ("traefik1_rsync", &[0, 8, 1001], &[]),
             ("unknown1", &[0, 7, u32::MAX], &[]),
             ("host/x", &[0, 7], &[]),
             ("host/mail1_x", &[0, 7], &[]),

@@ -79,33 +79,41 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 fn judge(subject: &Subject, label: &[u8]) -> Report {
     let mut report = Report::default();
-    let path = subject.path.display();
     let found = type_of(label);
     let Some(expected) = expected(&subject.known_as) else { return report };
     if found.as_deref() != Some(expected) {
         let found = found.map_or("no label".to_owned(), |found| format!("the label {found}"));
-        let usual = Path::new(DEFAULT_STATE_DIRECTORY);
-        let is_elsewhere = subject.path != subject.known_as;
-        let first = match subject.path.parent() {
-            Some(parent) if is_elsewhere => {
-                let state = if subject.known_as == usual { &subject.path } else { parent };
-                format!(
-                    "`semanage fcontext -a -e {DEFAULT_STATE_DIRECTORY} {}`, then ",
-                    state.display()
-                )
-            }
-            _ => String::new(),
-        };
         report.find(
             Check::Labels,
-            format!("{path} has {found} instead of {expected}"),
-            format!(
-                "{first}`restorecon -Rv {path}`; if that changes nothing, load the policy module \
-                 portsd.pp with `semodule -i` before"
-            ),
+            format!("{} has {found} instead of {expected}", subject.path.display()),
+            subject.remedy(),
         );
     }
     report
+}
+
+impl Subject {
+    fn remedy(&self) -> String {
+        format!(
+            "{}`restorecon -Rv {}`; if that changes nothing, the policy module is not loaded: \
+             `semodule -i portsd.pp`, and again",
+            self.equivalence().unwrap_or_default(),
+            self.path.display()
+        )
+    }
+
+    /// What makes a state directory in another place known to the policy.
+    fn equivalence(&self) -> Option<String> {
+        if self.path == self.known_as {
+            return None;
+        }
+        let is_directory = self.known_as == Path::new(DEFAULT_STATE_DIRECTORY);
+        let state = if is_directory { &self.path } else { self.path.parent()? };
+        Some(format!(
+            "`semanage fcontext -a -e {DEFAULT_STATE_DIRECTORY} {}`, then ",
+            state.display()
+        ))
+    }
 }
 
 /// The type in `user:role:type:level`, which the kernel may end with a zero byte.

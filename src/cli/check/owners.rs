@@ -1,7 +1,6 @@
 //! What is held for modules that are not registered.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use super::service::Answers;
 use super::{Check, Report};
@@ -47,18 +46,21 @@ fn is_outside(owner: &Owner) -> bool {
     owner.as_str().contains('/')
 }
 
+/// So many ranges of an owner are named.
+const NAMED_MAX: usize = 5;
+
 /// What each owner holds, such as `tcp 20000-20003, udp 20000-20000`.
 fn by_owner(allocations: &[Allocation]) -> BTreeMap<&Owner, String> {
-    let mut owners: BTreeMap<&Owner, String> = BTreeMap::new();
+    let mut owners: BTreeMap<&Owner, Vec<String>> = BTreeMap::new();
     for one in allocations {
         let ranges = owners.entry(&one.owner).or_default();
-        if !ranges.is_empty() {
-            ranges.push_str(", ");
-        }
-        // a String takes everything
-        let _ = write!(ranges, "{} {}", one.protocol, one.range);
+        ranges.push(format!("{} {}", one.protocol, one.range));
     }
-    owners
+    let listed = |ranges: Vec<String>| match ranges.len().checked_sub(NAMED_MAX) {
+        None | Some(0) => ranges.join(", "),
+        Some(more) => format!("{} and {more} more ranges", ranges[..NAMED_MAX].join(", ")),
+    };
+    owners.into_iter().map(|(owner, ranges)| (owner, listed(ranges))).collect()
 }
 
 #[cfg(test)]
