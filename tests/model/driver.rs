@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::naive::{Answer, Node, Verdict};
 use super::steps::{self, Step};
-use super::support::{ADMIN, Client, Daemon, PATIENCE, PORTS, Refusal, both_wires};
+use super::support::{ADMIN, Client, Daemon, PATIENCE, PORTS, Refusal, both_wires, varlink};
 
 /// One in so many steps is followed by a look at everything.
 const LOOK_EVERY: u32 = 25;
@@ -31,6 +31,8 @@ pub struct Run {
     rng: Rng,
     daemon: Daemon,
     wires: [Box<dyn Client>; 2],
+    /// Is told all that happens.
+    monitor: varlink::Client,
     node: Node,
     /// What is to be done before anything random.
     planned: Vec<Step>,
@@ -62,7 +64,52 @@ impl Run {
         let wires = both_wires(&daemon, true, None);
         let node = Node::new(rest, nix::unistd::Uid::effective().as_raw());
         let (planned, recent, tally) = (Vec::new(), VecDeque::new(), Tally::new());
-        Self { seed, rng, daemon, wires, node, planned, done: 0, recent, tally }
+        let monitor = daemon.admin();
+        let mut run =
+            Self { seed, rng, daemon, wires, monitor, node, planned, done: 0, recent, tally };
+        run.monitor();
+        run
+    }
+
+    /// Begins to monitor. What is held comes first.
+    fn monitor(&mut self) {
+        self.monitor = self.daemon.admin();
+        self.monitor.send(&json!({ "method": format!("{PORTS}.Monitor"), "more": true }));
+        let mut held = Vec::new();
+        while let Some(allocation) = self.next_event("present") {
+            held.push(allocation);
+        }
+        let expected = self.node.list(None, None);
+        assert_eq!(json!({ "allocations": held }), expected, "{}: monitored", self.place());
+    }
+
+    /// The range that the next event is about, which has to be of that kind; `None` for one that
+    /// is about none.
+    fn next_event(&mut self, kind: &str) -> Option<Value> {
+        let reply = self.monitor.receive().expect("an event");
+        let event = &reply["parameters"]["event"];
+        let is_end = event["allocation"].is_null() && event["kind"] != "lagged";
+        let expected = if is_end { "ready" } else { kind };
+        assert_eq!(event["kind"], expected, "{}: {reply}", self.place());
+        Some(event["allocation"].clone()).filter(|allocation| !allocation.is_null())
+    }
+
+    /// What was told of a change is what the history has of it.
+    fn compare_events(&mut self, events: usize) {
+        let newest = self.node.newest(events);
+        for event in newest["events"].as_array().unwrap().iter().take(events).rev() {
+            let told = self.next_event(event["kind"].as_str().unwrap()).unwrap();
+            for field in ["owner", "protocol", "name", "start", "end"] {
+                assert_eq!(told[field], event[field], "{}: {told}", self.place());
+            }
+        }
+    }
+
+    /// A database that another process has changed sends those who monitor away.
+    fn expect_to_lag(&mut self) {
+        assert_eq!(self.ask("GetStatus"), self.node.status(), "{}", self.place());
+        assert_eq!(self.next_event("lagged"), None);
+        self.monitor();
     }
 
     /// Takes so many steps, and gives back what the next daemon needs.
@@ -101,6 +148,7 @@ impl Run {
             let at = self.stored_at(&answer);
             self.node.apply(&answer, step.on_behalf_of(), at);
             self.compare_history(answer.edits.len());
+            self.compare_events(answer.edits.len());
         }
         self.count(step.method(), outcome);
         self.compare_list(1 - wire);
@@ -132,6 +180,7 @@ impl Run {
         self.daemon.restart();
         self.wires = both_wires(&self.daemon, true, None);
         self.count("restart", if kills { "killed" } else { "stopped" }.to_owned());
+        self.monitor();
         self.look_at_everything();
         self.compare_stored_history();
     }
@@ -159,6 +208,7 @@ impl Run {
         }
         let outcome = if is_done { "carried out" } else { "not carried out" };
         self.count("lost answer", outcome.to_owned());
+        self.monitor();
         self.look_at_everything();
         self.compare_stored_history();
     }
@@ -183,6 +233,7 @@ impl Run {
         let older = "UPDATE history SET at = max(0, at - ?1)";
         database.execute(older, [i64::try_from(seconds).unwrap()]).unwrap();
         self.node.pass(seconds);
+        self.expect_to_lag();
         let outcome = if seconds < DAY { "some time" } else { "more than a day" };
         self.count("time passes", outcome.to_owned());
     }
@@ -228,13 +279,16 @@ impl Run {
         self.compare_history(100);
         assert_eq!(self.ask("GetStatus"), self.node.status(), "{}", self.place());
         assert_eq!(self.ask("ListModules"), self.node.list_modules(), "{}", self.place());
-        let stored = rows(
-            &self.daemon.database(),
-            r#"SELECT json_array(owner, protocol, name, start, "end", claimed, allocated_at)
-               FROM allocations ORDER BY protocol, start"#,
-        );
         let held = self.node.allocation_rows();
-        assert_eq!(stored, held, "{}: the rows of the database", self.place());
+        let backup = self.wires[0].call(ADMIN, "Backup", json!({})).unwrap();
+        for database in [&self.daemon.database(), Path::new(backup["path"].as_str().unwrap())] {
+            let stored = rows(
+                database,
+                r#"SELECT json_array(owner, protocol, name, start, "end", claimed, allocated_at)
+                   FROM allocations ORDER BY protocol, start"#,
+            );
+            assert_eq!(stored, held, "{}: the rows of {}", self.place(), database.display());
+        }
     }
 
     /// The whole past, which decides where owners return to and what rests.
