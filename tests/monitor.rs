@@ -322,8 +322,11 @@ fn root_a_module_monitors_its_own_ranges_for_as_long_as_it_is_that_module() {
     lines(&mut client, &["allocated m1 tcp - 20001-20001", "allocated m1 tcp - 20003-20003"]);
     // another entry for the same user is no reason to stop
     daemon.set_module("m1", 9, 9, true);
+    // told only when it has been looked up again
+    admin.call(PORTS, "Allocate", allocate("m1", 1)).unwrap();
+    lines(&mut client, &["allocated m1 tcp - 20004-20004"]);
     admin.call(ADMIN, "RemoveModule", json!({ "moduleId": "m1" })).unwrap();
-    let gone = ["20000-20000", "20001-20001", "20003-20003"];
+    let gone = ["20000-20000", "20001-20001", "20003-20003", "20004-20004"];
     for range in gone {
         assert_eq!(line(&mut client), format!("deallocated m1 tcp - {range}"));
     }
