@@ -121,14 +121,7 @@ impl Client {
     /// Calls a method, given with its interface, and waits for its one reply: the object of the
     /// reply's fields.
     pub fn call(&mut self, method: &str, parameters: &Value) -> Result<Value, ClientError> {
-        let message = MethodCall { method, parameters, more: false }.to_message()?;
-        let answer = self.deadline.limit(async {
-            // a connection that is gone is no reason not to look: a service may refuse a call
-            // before it has taken all of it
-            let _ = self.calls.write(&message, NO_DESCRIPTORS, None).await;
-            receive(&mut self.replies).await.map(|(fields, _)| fields)
-        });
-        self.runtime.block_on(answer)?
+        self.begin(&MethodCall { method, parameters, more: false }).map(|(fields, _)| fields)
     }
 
     /// Calls a method that answers again and again, and hands the fields of each reply to `take`
@@ -139,20 +132,26 @@ impl Client {
         parameters: &Value,
         mut take: impl FnMut(Value) -> Result<ControlFlow<()>, E>,
     ) -> Result<(), E> {
-        let message = MethodCall { method, parameters, more: true }.to_message()?;
-        let Self { runtime, replies, calls, deadline } = self;
-        let first = deadline.limit(async {
-            let _ = calls.write(&message, NO_DESCRIPTORS, None).await;
-            receive(replies).await
-        });
-        let mut next = runtime.block_on(first)?;
+        let mut next = self.begin(&MethodCall { method, parameters, more: true });
         loop {
             let (fields, continues) = next?;
             if take(fields)?.is_break() || !continues {
                 return Ok(());
             }
-            next = runtime.block_on(receive(replies));
+            next = self.runtime.block_on(receive(&mut self.replies));
         }
+    }
+
+    /// Makes a call, and waits for its first reply as long as there is time.
+    fn begin(&mut self, call: &MethodCall<'_>) -> Result<(Value, bool), ClientError> {
+        let message = call.to_message()?;
+        let answer = self.deadline.limit(async {
+            // a connection that is gone is no reason not to look: a service may refuse a call
+            // before it has taken all of it
+            let _ = self.calls.write(&message, NO_DESCRIPTORS, None).await;
+            receive(&mut self.replies).await
+        });
+        self.runtime.block_on(answer)?
     }
 }
 

@@ -300,7 +300,7 @@ mod tests {
                 [denied(Some("adm")), denied(Some("adm")), denied(Some("adm")), node()],
             ),
             (
-                Request::Import { ranges: Vec::new(), dry_run: false, skip_invalid: false },
+                Request::Import { ranges: [].into(), dry_run: false, skip_invalid: false },
                 [denied(None), denied(None), denied(None), node()],
             ),
             (Request::Backup, [denied(None), denied(None), denied(None), node()]),

@@ -1,5 +1,7 @@
 //! What can be asked of portsd, without a word about either wire.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
@@ -255,7 +257,7 @@ pub enum Request {
     /// Takes over what others have handed out before.
     Import {
         /// The ranges, as they were kept.
-        ranges: Vec<ImportedRange>,
+        ranges: Arc<[ImportedRange]>,
         /// Only says what would be taken over.
         dry_run: bool,
         /// Takes over the others where some can't be.

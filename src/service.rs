@@ -71,7 +71,7 @@ impl Service {
                 self.look(peer, request, |call| call.reclaimable()).await.and_then(|reply| reply)
             }
             Request::Import { ref ranges, dry_run: true, skip_invalid } => {
-                let ranges = ranges.clone();
+                let ranges = Arc::clone(ranges);
                 self.look(peer, request, move |call| call.importable(&ranges, skip_invalid)).await
             }
             Request::History(ref query) => self.history(peer, query.clone(), request).await,
@@ -215,11 +215,15 @@ impl<'a> Authorized<'a> {
     }
 
     fn list(&self, protocol: Option<Protocol>) -> Reply {
-        let owner = match &self.subject {
+        Reply::List(Listed { allocations: self.state.pool.list(self.only_owner(), protocol) })
+    }
+
+    /// Whose ranges the call is about; `None` for everybody's.
+    const fn only_owner(&self) -> Option<&Owner> {
+        match &self.subject {
             Subject::Node => None,
             Subject::Owner { owner, .. } => Some(owner),
-        };
-        Reply::List(Listed { allocations: self.state.pool.list(owner, protocol) })
+        }
     }
 
     /// What Reclaim would free.
@@ -291,7 +295,7 @@ impl<'a> Authorized<'a> {
             }
             Request::Reclaim { .. } => Change::Reclaim,
             Request::Import { ranges, skip_invalid, .. } => {
-                Change::Import { ranges: ranges.clone(), skip_invalid: *skip_invalid }
+                Change::Import { ranges: Arc::clone(ranges), skip_invalid: *skip_invalid }
             }
             // these go another way, and change nothing
             Request::List { .. }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
 use serde_json::{Value, json};
 use support::{ADMIN, Client, Daemon, PORTS, Refusal, both_wires, varlink};
 
@@ -26,17 +27,6 @@ fn assert_no_overlap(rows: &[Row]) {
 fn row(owner: &str, protocol: &str, reply: &Value) -> Row {
     let port = |name: &str| u16::try_from(reply["range"][name].as_u64().unwrap()).unwrap();
     (owner.to_owned(), protocol.to_owned(), port("start"), port("end"))
-}
-
-/// Numbers that look random and are the same in each run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
 }
 
 /// portsctl as a client: allocates on behalf of a module, one process for each call.
@@ -81,12 +71,12 @@ fn sixty_four_clients_of_sixteen_modules_at_once() {
                         _ => command_line,
                     };
                     let module = format!("m{}", n % 16);
-                    let mut numbers = Numbers(n);
+                    let mut numbers = Rng::with_seed(n);
                     let mut granted = Vec::new();
                     for _ in 0..20 {
-                        let protocol = if numbers.next(2) == 0 { "tcp" } else { "udp" };
+                        let protocol = if numbers.bool() { "tcp" } else { "udp" };
                         let parameters = json!({
-                            "ports": numbers.next(9) + 1, "protocol": protocol,
+                            "ports": numbers.u64(0..9) + 1, "protocol": protocol,
                             "keepExisting": true, "onBehalfOf": module,
                         });
                         match client.call(PORTS, "Allocate", parameters) {
@@ -134,7 +124,7 @@ fn a_row_is_on_the_disk_when_its_reply_arrives() {
 #[test]
 fn a_daemon_that_is_killed_at_any_moment_loses_and_leaks_nothing() {
     let mut daemon = Daemon::start();
-    let mut numbers = Numbers(7);
+    let mut numbers = Rng::with_seed(7);
     let mut answered: BTreeMap<String, Row> = BTreeMap::new();
     for round in 0..20 {
         let is_over = AtomicBool::new(false);
@@ -166,7 +156,7 @@ fn a_daemon_that_is_killed_at_any_moment_loses_and_leaks_nothing() {
                     })
                 })
                 .collect();
-            thread::sleep(Duration::from_millis(numbers.next(40)));
+            thread::sleep(Duration::from_millis(numbers.u64(0..40)));
             daemon.child.kill().unwrap();
             is_over.store(true, Ordering::Relaxed);
             workers
@@ -226,18 +216,17 @@ fn a_call_and_its_twin_on_the_other_wire_give_equal_results() {
     let (one, other) = (Daemon::start(), Daemon::start());
     let [mut varlink, _] = both_wires(&one, true, None);
     let [_, mut jsonrpc] = both_wires(&other, true, None);
-    let mut numbers = Numbers(42);
+    let mut numbers = Rng::with_seed(42);
     for step in 0..400 {
-        let owner = ["m1", "m2", "m1_rsync", "host/x", "a/b", "gone"]
-            [usize::try_from(numbers.next(6)).unwrap()];
-        let protocol = ["tcp", "udp", "sctp"][usize::try_from(numbers.next(3)).unwrap()];
-        let ports = [0, 1, 2, 5, 9, 500, 26000][usize::try_from(numbers.next(7)).unwrap()];
-        let (interface, method, parameters) = match numbers.next(9) {
+        let owner = ["m1", "m2", "m1_rsync", "host/x", "a/b", "gone"][numbers.usize(0..6)];
+        let protocol = ["tcp", "udp", "sctp"][numbers.usize(0..3)];
+        let ports = [0, 1, 2, 5, 9, 500, 26000][numbers.usize(0..7)];
+        let (interface, method, parameters) = match numbers.u64(0..9) {
             0..=2 => (
                 PORTS,
                 "Allocate",
                 json!({ "ports": ports, "protocol": protocol, "owner": owner,
-                        "keepExisting": numbers.next(2) == 0 }),
+                        "keepExisting": numbers.bool() }),
             ),
             3 => (
                 PORTS,
@@ -246,7 +235,7 @@ fn a_call_and_its_twin_on_the_other_wire_give_equal_results() {
             ),
             4 => (PORTS, "Deallocate", json!({ "protocol": protocol, "owner": owner })),
             5 => (PORTS, "List", json!({ "owner": owner })),
-            6 => (ADMIN, "SetModule", support::module(owner, 8, 4, numbers.next(2) == 0)),
+            6 => (ADMIN, "SetModule", support::module(owner, 8, 4, numbers.bool())),
             7 => (ADMIN, "RemoveModule", json!({ "moduleId": owner })),
             _ => (PORTS, "GetStatus", json!({})),
         };

@@ -18,30 +18,15 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
 use serde_json::{Value, json};
+use support::run::Run;
 use support::{ADMIN, Daemon, M1, M2, PORTS, become_user, directory, is_root};
 use tempfile::TempDir;
 
 const EPHEMERAL: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const RESERVED: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 
-/// What a `portsctl check` left behind.
-#[derive(Debug)]
-struct Run {
-    status: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
+// what a `portsctl check` has found
 impl Run {
-    fn of(command: &mut Command) -> Self {
-        let output = command.stdin(Stdio::null()).output().unwrap();
-        Self {
-            status: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-
     /// The findings in what `--json` printed.
     #[track_caller]
     fn findings(&self) -> Vec<Value> {
@@ -84,6 +69,7 @@ impl Run {
 fn portsctl(socket: &Path, state: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portsctl"));
     command.env("PORTSD_SOCKET", socket).arg("check").arg("--state-dir").arg(state);
+    command.stdin(Stdio::null());
     command
 }
 

@@ -1,18 +1,21 @@
 //! portsctl as an administrator and as a module meet it: the real program, and a real service
 //! behind it.
 
+mod support;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Uid, User, geteuid};
 use portsd::error::Condition;
 use serde_json::{Value, json};
+use support::run::Run;
 use tempfile::TempDir;
 
 /// How long the service may take to start.
@@ -134,19 +137,8 @@ fn portsctl(socket: &Path) -> Command {
     command
 }
 
-/// What a portsctl left behind.
-#[derive(Debug)]
-struct Run {
-    status: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
+// what a portsctl should have left behind
 impl Run {
-    fn of(command: &mut Command) -> Self {
-        Self::from(command.output().unwrap())
-    }
-
     /// It was carried out and printed this, and said nothing besides.
     #[track_caller]
     fn prints(&self, expected: &str) {
@@ -183,16 +175,6 @@ impl Run {
     fn json(&self) -> Value {
         assert_eq!((self.status, self.stderr.as_str()), (Some(0), ""), "{self:?}");
         serde_json::from_str(&self.stdout).unwrap()
-    }
-}
-
-impl From<Output> for Run {
-    fn from(output: Output) -> Self {
-        Self {
-            status: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
     }
 }
 

@@ -183,3 +183,23 @@ fn a_freed_claim_does_not_hide_where_its_owner_returns_to() {
     daemon.restart();
     assert_eq!(allocate(&daemon, "a", 2, "tcp"), Ok((20004, 20005)));
 }
+
+#[test]
+fn the_history_is_bounded_in_size_however_young_its_events_are() {
+    let mut daemon = Daemon::start();
+    allocate(&daemon, "first", 1, "tcp").unwrap();
+    assert!(daemon.stop().success());
+    let database = rusqlite::Connection::open(daemon.database()).unwrap();
+    let many = r#"
+        WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100500)
+        INSERT INTO history (at, kind, owner, protocol, start, "end", claimed, uid)
+        SELECT unixepoch(), 'allocated', 'many', 'udp', 1, 1, 1, 0 FROM numbers"#;
+    database.execute(many, []).unwrap();
+    daemon.restart();
+    allocate(&daemon, "last", 1, "tcp").unwrap();
+    let count = |owner: &str| -> u32 {
+        let sql = "SELECT count(*) FROM history WHERE owner = ?1 OR ?1 = ''";
+        database.query_row(sql, [owner], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((count(""), count("first"), count("last")), (100_000, 0, 1));
+}

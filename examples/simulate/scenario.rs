@@ -32,6 +32,18 @@ pub struct Scenario {
     pub claimed_tcp: Option<(u16, u16)>,
 }
 
+/// What the nodes have in common on which tcp is short. Which ports are left differs.
+const CROWDED_IN_TCP: Scenario = Scenario {
+    name: "crowded in tcp",
+    days: DAYS,
+    install_every: DAY / 2,
+    change_every: 45 * DAY,
+    largest_module: u16::MAX,
+    nethvoice_stays: 60..=180,
+    nethvoice_is_away: 120..=360,
+    claimed_tcp: None,
+};
+
 /// What is simulated.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -57,24 +69,10 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "crowded in tcp, high",
-        days: DAYS,
-        install_every: DAY / 2,
-        change_every: 45 * DAY,
-        largest_module: u16::MAX,
-        nethvoice_stays: 60..=180,
-        nethvoice_is_away: 120..=360,
         claimed_tcp: Some((20_000, 41_899)),
+        ..CROWDED_IN_TCP
     },
     // What is left for tcp are the numbers at which the first large udp ranges stand: ranges for
     // both protocols are hard to place.
-    Scenario {
-        name: "crowded in tcp, low",
-        days: DAYS,
-        install_every: DAY / 2,
-        change_every: 45 * DAY,
-        largest_module: u16::MAX,
-        nethvoice_stays: 60..=180,
-        nethvoice_is_away: 120..=360,
-        claimed_tcp: Some((23_101, 45_000)),
-    },
+    Scenario { name: "crowded in tcp, low", claimed_tcp: Some((23_101, 45_000)), ..CROWDED_IN_TCP },
 ];

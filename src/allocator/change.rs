@@ -84,7 +84,7 @@ pub enum Change {
     /// Takes over what others have handed out before.
     Import {
         /// The ranges, as they were kept.
-        ranges: Vec<ImportedRange>,
+        ranges: Arc<[ImportedRange]>,
         /// Takes over the others where some can't be.
         skip_invalid: bool,
     },

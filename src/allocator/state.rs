@@ -76,6 +76,11 @@ impl State {
     }
 }
 
+/// Refuses what is stored if no picture can be made of it.
+pub(crate) fn take_in(contents: Contents) -> Result<(), StoreError> {
+    State::build(&PoolConfig::default(), contents).map(drop)
+}
+
 /// What the configuration says about what is stored.
 pub(super) struct Rules {
     pub(super) pool: PoolConfig,

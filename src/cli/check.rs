@@ -179,6 +179,19 @@ fn within(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Allocation;
+
+    /// Unnamed ranges, by owner, protocol and both ends.
+    pub(super) fn held(rows: &[(&str, &str, u16, u16)]) -> Vec<Allocation> {
+        let one = |(owner, protocol, start, end): &(&str, &str, u16, u16)| {
+            serde_json::from_value(json!({
+                "owner": owner, "protocol": protocol, "name": null, "start": start, "end": end,
+                "claimed": false, "allocatedAt": "2025-12-01T00:00:00Z"
+            }))
+            .unwrap()
+        };
+        rows.iter().map(one).collect()
+    }
 
     fn found(message: &str, advice: &str) -> Report {
         let mut report = Report::default();

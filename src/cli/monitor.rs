@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::output::{Output, print_line};
+use super::output::{Output, print};
 use super::session::{Session, not_understood};
 use crate::client::ClientError;
 use crate::model::{Allocation, RangeName};
@@ -21,7 +21,7 @@ pub(super) fn show(session: &mut Session) -> Result<Output, Failure> {
         let line = reply.to_string();
         let event = read(reply)?;
         has_lagged = event.kind == EventKind::Lagged;
-        print_line(&if is_json { line } else { describe(&event) })
+        print(&format!("{}\n", if is_json { line } else { describe(&event) }))
     });
     match followed {
         // no more events than that: the service has sent us away

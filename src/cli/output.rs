@@ -35,18 +35,15 @@ impl Output {
         for remark in &self.remarks {
             say(remark);
         }
-        let mut stdout = io::stdout().lock();
-        match stdout.write_all(self.text.as_bytes()).and_then(|()| stdout.flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
-            _ => Ok(ExitCode::from(self.status)),
-        }
+        let _ = print(&self.text)?;
+        Ok(ExitCode::from(self.status))
     }
 }
 
-/// Prints a line at once. A reader who has seen enough is no failure, but wants no more.
-pub(super) fn print_line(line: &str) -> Result<ControlFlow<()>, Failure> {
+/// Prints a text at once. A reader who has seen enough is no failure, but wants no more.
+pub(super) fn print(text: &str) -> Result<ControlFlow<()>, Failure> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(format!("{line}\n").as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(ControlFlow::Continue(())),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
         Err(error) => Err(Failure::Output(error)),

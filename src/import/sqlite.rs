@@ -8,21 +8,19 @@
 //!
 //! The SQL here reads a foreign file; that of portsd's own database is in [`crate::store`].
 
-use std::fmt::Write;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, ffi};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, ffi};
 
 use super::{Contents, Problem, Row, Unreadable, number, shown};
 use crate::model::Protocol;
 use crate::request::ImportedRange;
-use crate::store;
+use crate::store::{self, beside, open_to_read};
 
 /// How long a reader waits for a writer that keeps the file locked.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -96,11 +94,7 @@ fn check_log(log: Option<&Path>) -> Result<(), Reason> {
 }
 
 fn open(path: &Path, is_immutable: bool) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX
-        | OpenFlags::SQLITE_OPEN_URI;
-    let connection = Connection::open_with_flags(uri(path, is_immutable), flags)?;
-    connection.busy_timeout(LOCK_PATIENCE)?;
+    let connection = open_to_read(path, is_immutable, LOCK_PATIENCE)?;
     // what a schema of unknown origin says is not carried out
     connection.pragma_update(None, "trusted_schema", false)?;
     Ok(connection)
@@ -156,34 +150,12 @@ fn header(path: &Path) -> Result<Header, Reason> {
     }
 }
 
-/// A file that SQLite keeps beside a database.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
 /// Whether there is anything in a file. If nobody can tell, there is.
 fn has_content(path: &Path) -> bool {
     match fs::metadata(path) {
         Ok(metadata) => metadata.len() > 0,
         Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
-}
-
-/// The path as SQLite's URIs spell it. `immutable`: look at this file only, and lock nothing.
-fn uri(path: &Path, is_immutable: bool) -> String {
-    let mut uri = String::from("file:");
-    for byte in path.as_os_str().as_bytes() {
-        match byte {
-            b'/' | b'.' | b'-' | b'_' => uri.push(char::from(*byte)),
-            byte if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
-            // a String takes everything
-            byte => drop(write!(uri, "%{byte:02X}")),
-        }
-    }
-    uri.push_str(if is_immutable { "?mode=ro&immutable=1" } else { "?mode=ro" });
-    uri
 }
 
 /// What SQLite's errors mean here.
@@ -410,12 +382,5 @@ mod tests {
             assert_eq!(reason(Protocol::Tcp, columns(start, end)), None);
         }
         assert_eq!(reason(Protocol::Udp, columns(2, 10)), None);
-    }
-
-    #[test]
-    fn any_path_is_a_uri() {
-        let path = Path::new("/a b/?x=1&y#z%/é.sqlite");
-        assert_eq!(uri(path, false), "file:/a%20b/%3Fx%3D1%26y%23z%25/%C3%A9.sqlite?mode=ro");
-        assert!(uri(path, true).ends_with("?mode=ro&immutable=1"));
     }
 }

@@ -112,7 +112,7 @@ fn decode(
         Method::Import => {
             let params = params(&["allocations", "dryRun", "skipInvalid"])?;
             Request::Import {
-                ranges: params.required("allocations")?,
+                ranges: params.required::<Vec<_>>("allocations")?.into(),
                 dry_run: params.required("dryRun")?,
                 skip_invalid: params.optional("skipInvalid")?.unwrap_or(false),
             }

@@ -70,9 +70,12 @@ impl Dispatcher {
                 Next::End => return Ok(()),
             };
             let goes_on = match answer {
-                Answer::None => true,
-                Answer::One(reply) => wire.write(&reply).await.map(|()| true)?,
-                Answer::Events(events) => {
+                None => true,
+                Some(Answer::One(reply)) => {
+                    wire.write(&reply).await?;
+                    true
+                }
+                Some(Answer::Events(events)) => {
                     tokio::select! {
                         biased;
                         () = &mut last_look_is_over => false,
@@ -87,14 +90,19 @@ impl Dispatcher {
     }
 }
 
-/// What becomes of a message.
+/// What a call is answered with.
 enum Answer {
-    /// The caller wants none.
-    None,
-    /// The one reply there is.
+    /// One reply, and that is all.
     One(Value),
     /// Replies without an end.
     Events(Box<Subscription>),
+}
+
+impl Answer {
+    /// The reply with the object of these fields.
+    fn of(fields: &Value) -> Self {
+        Self::One(json!({ "parameters": fields }))
+    }
 }
 
 /// Tells events until the peer has hung up, or there are no more. Gives whether the connection goes
@@ -124,14 +132,6 @@ async fn tell(mut events: Subscription, wire: &mut Wire) -> io::Result<bool> {
             }
         }
     }
-}
-
-/// What a call is answered with.
-enum Reply {
-    /// The object of the reply's fields.
-    One(Value),
-    /// Replies without an end.
-    Events(Box<Subscription>),
 }
 
 /// A call as it comes over the wire.
@@ -225,8 +225,8 @@ impl From<Error> for Failure {
 }
 
 impl Dispatcher {
-    /// What becomes of a message.
-    async fn answer(&self, peer: &Peer, message: &[u8]) -> Answer {
+    /// The answer to a message, or `None` where the caller wants none.
+    async fn answer(&self, peer: &Peer, message: &[u8]) -> Option<Answer> {
         let (result, wants_reply) = match serde_json::from_slice::<&RawValue>(message) {
             Ok(message) => match Call::parse(message) {
                 Ok(call) => (self.call(peer, &call).await, !call.oneway),
@@ -234,21 +234,18 @@ impl Dispatcher {
             },
             Err(_) => (Err(invalid("message")), true),
         };
-        match result {
-            _ if !wants_reply => Answer::None,
-            Ok(Reply::One(parameters)) => Answer::One(json!({ "parameters": parameters })),
-            Ok(Reply::Events(events)) => Answer::Events(events),
-            Err(failure) => Answer::One(failure.into_reply()),
-        }
+        wants_reply.then(|| result.unwrap_or_else(|failure| Answer::One(failure.into_reply())))
     }
 
-    async fn call(&self, peer: &Peer, call: &Call<'_>) -> Result<Reply, Failure> {
+    async fn call(&self, peer: &Peer, call: &Call<'_>) -> Result<Answer, Failure> {
         if call.upgrade {
             return Err(invalid("upgrade"));
         }
         let (interface, method) = call.method.rsplit_once('.').ok_or_else(|| invalid("method"))?;
         let wanted = match interface {
-            SERVICE => return self.introspect(method, call.parameters).map(Reply::One),
+            SERVICE => {
+                return self.introspect(method, call.parameters).map(|fields| Answer::of(&fields));
+            }
             PORTS => Interface::Ports,
             ADMIN if self.scope == Scope::Admin => Interface::Admin,
             _ => return Err(interface_not_found(interface)),
@@ -261,12 +258,12 @@ impl Dispatcher {
             Ok(Request::Monitor) if !call.more => Err(service_failure("ExpectedMore", json!({}))),
             Ok(Request::Monitor) => {
                 let events = self.service.monitor(peer).await?;
-                Ok(Reply::Events(Box::new(events)))
+                Ok(Answer::Events(Box::new(events)))
             }
             Ok(request) => {
                 let reply =
                     self.service.call(peer, request, Instant::now() + LOCK_PATIENCE).await?;
-                Ok(Reply::One(encode(&reply, Spelling::CamelCase)))
+                Ok(Answer::of(&encode(&reply, Spelling::CamelCase)))
             }
             Err(bad) => {
                 self.service.refuse(peer, method, &bad.0);

@@ -12,7 +12,6 @@ use crate::error::Error;
 use crate::journal::{Entry, Journal};
 use crate::model::{Allocation, Owner};
 use crate::peer::Peer;
-use crate::policy::Subject;
 use crate::reply::{Event, EventKind};
 use crate::request::Request;
 
@@ -26,8 +25,8 @@ impl Service {
         let caller = peer.clone();
         let followed = self.allocator.follow(move |state| {
             let call = Authorized::new(&caller, &Request::Monitor, state)?;
-            let owner = subject_owner(&call.subject);
-            Ok((call.state.pool.list(owner.as_ref(), None), owner))
+            let owner = call.only_owner();
+            Ok((call.state.pool.list(owner, None), owner.cloned()))
         });
         match followed.await {
             Ok(((held, owner), effects)) => Ok(Subscription {
@@ -47,14 +46,6 @@ impl Service {
                 Err(error)
             }
         }
-    }
-}
-
-/// Whose ranges a caller may see; `None` for everybody's.
-fn subject_owner(subject: &Subject) -> Option<Owner> {
-    match subject {
-        Subject::Node => None,
-        Subject::Owner { owner, .. } => Some(owner.clone()),
     }
 }
 
@@ -146,7 +137,7 @@ impl Subscription {
         let peer = self.peer.clone();
         let authorized = self.allocator.read(move |state| -> Result<_, Error> {
             let call = Authorized::new(&peer, &Request::Monitor, state)?;
-            Ok(subject_owner(&call.subject))
+            Ok(call.only_owner().cloned())
         });
         Ok(authorized.await?? == self.owner)
     }

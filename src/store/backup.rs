@@ -16,8 +16,6 @@ use crate::model::Timestamp;
 const DIRECTORY: &str = "backups";
 /// So many copies are kept, the newest.
 const KEPT: usize = 14;
-/// So many copies of one second have a name each.
-const NUMBERS: u32 = 1000;
 
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -86,12 +84,16 @@ pub fn backup(state: &Path) -> Result<PathBuf, BackupError> {
 /// An empty file named after the moment, and after a number where several are of one second.
 fn new_file(directory: &Path) -> Result<(PathBuf, File), BackupError> {
     let moment = Timestamp::now().to_string().replace([':', '-'], "");
-    let name = |number| format!("ports-{moment}-{number:03}.sqlite");
+    let prefix = format!("ports-{moment}-");
     let io = |path: &Path, source| BackupError::Io { path: path.to_owned(), source };
     let copies = copies(directory).map_err(|source| io(directory, source))?;
     // after the highest number, so that names go on sorting by age when old ones are gone
-    let last = (0..NUMBERS).rev().find(|number| copies.contains(&directory.join(name(*number))));
-    let path = directory.join(name(last.map_or(0, |last| last + 1)));
+    let number = |path: &PathBuf| -> Option<u32> {
+        let name = path.file_stem()?.to_str()?;
+        name.strip_prefix(&prefix)?.parse().ok()
+    };
+    let next = copies.iter().filter_map(number).max().map_or(0, |last| last.saturating_add(1));
+    let path = directory.join(format!("{prefix}{next:03}.sqlite"));
     let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path);
     file.map(|file| (path.clone(), file)).map_err(|source| io(&path, source))
 }

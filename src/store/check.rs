@@ -1,18 +1,16 @@
 //! What is wrong with a database, found without changing a byte of it, while others use it.
 
-use std::ffi::OsString;
-use std::fmt::Write;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OpenFlags};
-
-use super::open::{FILE_MODE, FILE_NAME, LOCK_PATIENCE, judge_contents, judge_head, judgement};
+use super::open::{
+    FILE_MODE, FILE_NAME, LOCK_PATIENCE, judge_absence, judge_contents, judge_head, judgement,
+};
+use super::path::{beside, open_to_read};
 use super::schema::VERSION;
-use super::{OpenError, StoreError, read_contents, schema};
+use super::{Contents, OpenError, StoreError, read_contents, schema};
 use crate::model::Timestamp;
 
 /// Something that is wrong with a database.
@@ -61,21 +59,24 @@ pub enum Flaw {
     },
 }
 
+/// Refuses what the service would not start over.
+type TakeIn = fn(Contents) -> Result<(), StoreError>;
+
 /// Looks at the database of a state directory. It is read, never written, and no file is made, but
 /// for one case: where a log was left behind without its index, SQLite makes the index anew, and
-/// gives it the owner and the mode of the database. Blocks.
+/// gives it the owner and the mode of the database. What is stored has to be something that the service
+/// would `take_in`. Blocks.
 #[must_use]
-pub fn check(directory: &Path) -> Vec<Flaw> {
+pub fn check(directory: &Path, take_in: TakeIn) -> Vec<Flaw> {
     let path = directory.join(FILE_NAME);
     let io = |source| Flaw::Unusable(OpenError::Io { path: path.clone(), source });
     match fs::metadata(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => match lost(&path) {
-            Some(error) => vec![Flaw::Unusable(error)],
-            None => vec![Flaw::Missing { path }],
-        },
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            vec![judge_absence(&path).err().map_or(Flaw::Missing { path }, Flaw::Unusable)]
+        }
         Err(error) => vec![io(error)],
         Ok(found) => {
-            let mut flaws: Vec<Flaw> = judge(&path).err().into_iter().collect();
+            let mut flaws: Vec<Flaw> = judge(&path, take_in).err().into_iter().collect();
             if found.is_file() {
                 flaws.extend(judge_mode(&path, found.mode()));
                 flaws.extend(judge_owners(directory, &path));
@@ -85,54 +86,31 @@ pub fn check(directory: &Path) -> Vec<Flaw> {
     }
 }
 
-/// The log of a database that is not there.
-fn lost(path: &Path) -> Option<OpenError> {
-    let log = beside(path, "-wal");
-    log.exists().then_some(OpenError::Lost { log })
-}
-
 /// Whether the file is a sound database of this version.
-fn judge(path: &Path) -> Result<(), Flaw> {
+fn judge(path: &Path, take_in: TakeIn) -> Result<(), Flaw> {
     judge_head(path).map_err(Flaw::Unusable)?;
     // SQLite puts the log beside what a link points to
     let path = fs::canonicalize(path)
         .map_err(|source| Flaw::Unusable(OpenError::Io { path: path.to_owned(), source }))?;
     let was_idle = is_idle(&path);
-    match judge_version(&path, was_idle) {
+    match judge_all(&path, was_idle, take_in) {
         // the service has begun to use it meanwhile, and may have written to what was read
-        Err(_) if was_idle && !is_idle(&path) => judge_version(&path, false),
+        Err(_) if was_idle && !is_idle(&path) => judge_all(&path, false, take_in),
         result => result,
     }
 }
 
-fn judge_version(path: &Path, is_idle: bool) -> Result<(), Flaw> {
+fn judge_all(path: &Path, is_idle: bool, take_in: TakeIn) -> Result<(), Flaw> {
     let fail = |error: rusqlite::Error| Flaw::Unusable(judgement(path, error));
-    let connection = connect(path, is_idle).map_err(fail)?;
+    let connection = open_to_read(path, is_idle, LOCK_PATIENCE).map_err(fail)?;
     let found = judge_contents(path, &connection).map_err(Flaw::Unusable)?;
     if found < i64::from(VERSION) {
         return Err(Flaw::Older { path: path.to_owned(), found, known: VERSION });
     }
-    judge_rows(path, &connection)?;
+    let taken = read_contents(&connection, Timestamp::now()).and_then(take_in);
+    taken.map_err(|source| Flaw::Unusable(OpenError::Store { path: path.to_owned(), source }))?;
     let objects = schema::deviations(&connection).map_err(fail)?;
     if objects.is_empty() { Ok(()) } else { Err(Flaw::Schema { path: path.to_owned(), objects }) }
-}
-
-/// Whether the service would take in what is stored.
-fn judge_rows(path: &Path, connection: &Connection) -> Result<(), Flaw> {
-    let fail = |source| Flaw::Unusable(OpenError::Store { path: path.to_owned(), source });
-    let mut held = read_contents(connection, Timestamp::now()).map_err(fail)?.allocations;
-    held.sort_by_key(|one| (one.protocol, one.range.start()));
-    for pair in held.windows(2) {
-        let [one, other] = pair else { continue };
-        if one.protocol == other.protocol && one.range.overlaps(other.range) {
-            let text = format!(
-                "{} {} of {} overlaps {} of {}",
-                one.protocol, one.range, one.owner, other.range, other.owner
-            );
-            return Err(fail(StoreError::Contradiction(text)));
-        }
-    }
-    Ok(())
 }
 
 /// Whether all there is stands in the database's own file, and nobody uses it: whoever does has an
@@ -140,38 +118,6 @@ fn judge_rows(path: &Path, connection: &Connection) -> Result<(), Flaw> {
 fn is_idle(path: &Path) -> bool {
     let is_empty = fs::metadata(beside(path, "-wal")).map_or(true, |log| log.len() == 0);
     is_empty && !beside(path, "-shm").exists()
-}
-
-/// Opens the file for reading. SQLite would make a log and an index even so, unless it is told that
-/// nobody writes.
-fn connect(path: &Path, is_idle: bool) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX
-        | OpenFlags::SQLITE_OPEN_URI;
-    let suffix = if is_idle { "?immutable=1" } else { "" };
-    let connection = Connection::open_with_flags(format!("{}{suffix}", uri(path)), flags)?;
-    connection.busy_timeout(LOCK_PATIENCE)?;
-    Ok(connection)
-}
-
-/// The path as SQLite's URI.
-fn uri(path: &Path) -> String {
-    let mut uri = "file:".to_owned();
-    for byte in path.as_os_str().as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"/-_.~".contains(byte) {
-            uri.push(char::from(*byte));
-        } else {
-            // a String takes everything
-            let _ = write!(uri, "%{byte:02X}");
-        }
-    }
-    uri
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(suffix);
-    name.into()
 }
 
 const PERMISSION_BITS: u32 = 0o7777;
@@ -196,13 +142,20 @@ fn judge_owners(directory: &Path, path: &Path) -> Vec<Flaw> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
     use std::os::unix::fs::PermissionsExt;
 
+    use rusqlite::Connection;
     use tempfile::TempDir;
 
     use super::super::Store;
     use super::*;
+    use crate::allocator;
     use crate::model::PortRange;
+
+    fn check(directory: &Path) -> Vec<Flaw> {
+        super::check(directory, allocator::take_in)
+    }
 
     fn store(directory: &Path) -> Store {
         Store::open(directory, PortRange::new(20000, 20009).unwrap()).unwrap()
@@ -340,7 +293,7 @@ mod tests {
         let flaw = found(&insert("a/b", 20000));
         assert!(matches!(flaw, Some(Flaw::Unusable(OpenError::Store { .. }))), "{flaw:?}");
         let trigger = "DROP TRIGGER allocations_insert_overlap;";
-        let flaw = found(&[trigger, &insert("a", 20000), &insert("b", 20001)].concat());
+        let flaw = found(&[trigger, &insert("b", 20001), &insert("a", 20000)].concat());
         assert!(format!("{flaw:?}").contains("of a overlaps 20001-20002 of b"), "{flaw:?}");
         let flaw = found(&[trigger, "DROP INDEX allocations_name"].concat());
         let Some(Flaw::Schema { objects, .. }) = flaw else { panic!("{flaw:?}") };
@@ -366,11 +319,6 @@ mod tests {
         for mode in [0o100_644, 0o100_660, 0o100_641, 0o100_440, 0o100_200, 0o104_640] {
             assert!(judge_mode(path, mode).is_some(), "{mode:o}");
         }
-    }
-
-    #[test]
-    fn paths_are_encoded() {
-        assert_eq!(uri(Path::new("/a b/é?#%.x")), "file:/a%20b/%C3%A9%3F%23%25.x");
     }
 
     /// A user who is not root; it need not exist.

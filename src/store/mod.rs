@@ -8,6 +8,7 @@
 mod backup;
 mod check;
 mod open;
+mod path;
 mod schema;
 
 use rusqlite::{
@@ -17,6 +18,7 @@ use rusqlite::{
 pub use backup::{BackupError, backup};
 pub use check::{Flaw, check};
 pub use open::{FILE_NAME, OpenError};
+pub(crate) use path::{beside, open_to_read};
 pub(crate) use schema::APPLICATION_ID;
 
 use crate::error::StorageReason;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, named_params};
 
+use super::path::beside;
 use super::schema::{APPLICATION_ID, VERSION, migrate};
 use super::{Store, StoreError};
 use crate::error::StorageReason;
@@ -258,15 +259,18 @@ pub(super) fn judgement(path: &Path, error: rusqlite::Error) -> OpenError {
     }
 }
 
+/// Refuses to begin anew where the log of a database is there and the database is not.
+pub(super) fn judge_absence(path: &Path) -> Result<(), OpenError> {
+    let log = beside(path, "-wal");
+    if exists(&log)? { Err(OpenError::Lost { log }) } else { Ok(()) }
+}
+
 /// Makes a complete database under another name and only then gives it its own, so that a start
 /// that is cut short leaves no half of one.
 fn create(directory: &Path, path: &Path) -> Result<(), OpenError> {
     let new = directory.join(NEW_FILE_NAME);
     let io = |source| OpenError::Io { path: new.clone(), source };
-    let log = directory.join(format!("{FILE_NAME}-wal"));
-    if exists(&log)? {
-        return Err(OpenError::Lost { log });
-    }
+    judge_absence(path)?;
     File::create_new(&new).and_then(|_| set_mode(&new, FILE_MODE)).map_err(io)?;
     let fail =
         |error: rusqlite::Error| OpenError::Store { path: new.clone(), source: error.into() };

@@ -6,6 +6,7 @@ use std::path::Path;
 use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 
 use super::{Check, Report};
+use crate::allocator;
 use crate::error::StorageReason;
 use crate::store::{self, Flaw, OpenError};
 
@@ -15,7 +16,7 @@ const ROOM_MIN: u128 = 1024 * 1024;
 /// Blocks: it reads the whole database.
 pub(super) fn check(directory: &Path) -> Report {
     let mut report = Report::default();
-    for flaw in store::check(directory) {
+    for flaw in store::check(directory, allocator::take_in) {
         let (message, advice) = describe(&flaw, directory);
         report.find(Check::Database, message, advice);
     }

@@ -146,8 +146,7 @@ fn name(uid: UserId, subuid: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
+    use super::super::tests::held;
     use super::*;
 
     const SUBUID: &str = "m1:100000:65536\n1002:200000:65536\nroot:300000:10\n";
@@ -166,17 +165,6 @@ mod tests {
         .into_iter()
         .map(|(id, ids)| (ModuleId::parse(id).unwrap(), ids))
         .collect()
-    }
-
-    fn held(rows: &[(&str, &str, u16, u16)]) -> Vec<Allocation> {
-        let one = |(owner, protocol, start, end): &(&str, &str, u16, u16)| {
-            serde_json::from_value(json!({
-                "owner": owner, "protocol": protocol, "name": null, "start": start, "end": end,
-                "claimed": false, "allocatedAt": "2025-12-01T00:00:00Z"
-            }))
-            .unwrap()
-        };
-        rows.iter().map(one).collect()
     }
 
     #[test]

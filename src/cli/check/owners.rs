@@ -65,20 +65,8 @@ fn by_owner(allocations: &[Allocation]) -> BTreeMap<&Owner, String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
+    use super::super::tests::held;
     use super::*;
-
-    fn held(rows: &[(&str, &str, u16, u16)]) -> Vec<Allocation> {
-        let one = |(owner, protocol, start, end): &(&str, &str, u16, u16)| {
-            serde_json::from_value(json!({
-                "owner": owner, "protocol": protocol, "name": null, "start": start, "end": end,
-                "claimed": false, "allocatedAt": "2025-12-01T00:00:00Z"
-            }))
-            .unwrap()
-        };
-        rows.iter().map(one).collect()
-    }
 
     fn messages(allocations: &[Allocation], gone: Option<Vec<Allocation>>) -> Vec<String> {
         let answers = Answers {

@@ -19,10 +19,11 @@ pub(super) fn document(scope: Scope) -> Result<Value, zlink_idl::parse::Error> {
     };
     let mut methods = Vec::new();
     let mut schemas = Map::new();
+    let is_offered = |one: &&zlink_idl::Method<'_>| {
+        offered(scope).any(|(method, _)| one.name() == method.name())
+    };
     for text in texts {
         let interface = Interface::try_from(*text)?;
-        let names: Vec<_> = offered(scope).map(|(method, _)| method.name()).collect();
-        let is_offered = |one: &&zlink_idl::Method<'_>| names.iter().any(|name| one.name() == name);
         methods.extend(interface.methods().filter(is_offered).map(method));
         for custom in interface.custom_types() {
             schemas.insert(custom.name().to_string(), custom_schema(custom));
@@ -128,6 +129,7 @@ fn said<'a>(comments: impl Iterator<Item = &'a Comment<'a>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     #[test]
     fn every_method_of_the_socket_is_there() {
         for scope in [Scope::Module, Scope::Admin] {
