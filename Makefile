@@ -9,8 +9,8 @@ export CARGO_TERM_COLOR ?= auto
 BUILD_PACKAGES := gcc libc6-dev libsystemd-dev pkg-config
 # To show it at work.
 DEMO_PACKAGES := curl jq
-# To test: other clients, other users and namespaces, a look at the system calls.
-TEST_PACKAGES := curl iproute2 python3 python3-venv strace util-linux
+# To test: other clients, other users and namespaces, a look at the system calls, NS8's Redis.
+TEST_PACKAGES := curl iproute2 python3 python3-venv redis-server strace util-linux
 # To check units and the SELinux policy.
 CHECK_PACKAGES := systemd selinux-policy-dev
 

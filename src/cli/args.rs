@@ -255,6 +255,11 @@ pub(super) enum Import {
     ///
     /// The file is only read, and stays as it is.
     Sqlite(ImportSqlite),
+    /// Import what the modules of a node have in NS8's Redis
+    ///
+    /// That is `TCP_PORTS_RANGE` or `TCP_PORT`, and the same with `UDP_`, in the environment of each
+    /// module. It also tells which ports NS8's counters have passed that no module accounts for.
+    Redis(ImportRedis),
 }
 
 #[derive(Debug, Args)]
@@ -262,6 +267,29 @@ pub(super) struct ImportSqlite {
     /// The file; NS8 has it in /var/lib/nethserver/node/state
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
+    #[command(flatten)]
+    pub(super) mode: ImportMode,
+}
+
+const REDIS_URL: &str = "\
+redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE], or \
+unix:///PATH[?db=DATABASE&user=USER&pass=PASSWORD]. A password in it can be seen by everybody on this \
+machine: use --password-file or `$PORTSD_REDIS_PASSWORD` instead";
+
+#[derive(Debug, Args)]
+pub(super) struct ImportRedis {
+    #[arg(value_name = "URL", help = REDIS_URL)]
+    pub(super) url: String,
+    /// The node's number in the cluster
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) node_id: u32,
+    /// A file with the password [default: the one in the URL, else `$PORTSD_REDIS_PASSWORD`]
+    #[arg(long, value_name = "FILE")]
+    pub(super) password_file: Option<PathBuf>,
+    /// Then remove the counters, `node/N/tcp_ports_sequence` and `node/N/udp_ports_sequence`. Not if
+    /// nothing was imported because of problems
+    #[arg(long)]
+    pub(super) remove_sequences: bool,
     #[command(flatten)]
     pub(super) mode: ImportMode,
 }
@@ -425,6 +453,10 @@ mod tests {
             "portsctl import",
             "portsctl import sqlite",
             "portsctl import ports.sqlite",
+            "portsctl import redis redis://127.0.0.1:6379",
+            "portsctl import redis --node-id 1",
+            "portsctl import redis redis://127.0.0.1 --node-id 0",
+            "portsctl import redis redis://127.0.0.1 --node-id x",
             "portsctl whoami x",
             "portsctl monitor x",
             "portsctl check x",

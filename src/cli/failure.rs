@@ -81,7 +81,7 @@ impl Failure {
     fn message(&self) -> String {
         match self {
             Self::Usage(message) | Self::File(message) => message.clone(),
-            Self::Source(error) => format!("{error}. Nothing was imported"),
+            Self::Source(error) => format!("nothing was imported: {error}"),
             Self::Output(error) => {
                 format!("the command was carried out, but its result can't be printed: {error}")
             }

@@ -1,5 +1,7 @@
 //! What NS8's own allocator has kept is taken over, and reported on.
 
+mod password;
+
 use std::fmt::{self, Write};
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -7,13 +9,14 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::json;
 
-use super::args::{ImportMode, ImportSqlite};
+use super::args::{ImportMode, ImportRedis, ImportSqlite};
 use super::failure::{Failure, OTHER};
 use super::output::{Output, say};
 use super::session::{self, Session};
+use crate::import::redis::{Access, Finding, Node, Sequence};
 use crate::import::{self, Contents, Problem, Row, shown};
-use crate::model::{Owner, Protocol};
-use crate::reply::Imported;
+use crate::model::{Owner, PortRange, Protocol};
+use crate::reply::{Imported, Listed};
 use crate::request::{ImportedRange, Method};
 
 /// Takes over a file of NS8's.
@@ -28,6 +31,34 @@ pub(super) fn sqlite(
     let mut session = connect()?;
     let report = Report::of(&mut session, contents, args.mode, &mut progress)?;
     Ok(report.show(session.is_json()))
+}
+
+/// Takes over what a node has in NS8's Redis.
+pub(super) fn redis(
+    args: &ImportRedis,
+    connect: impl FnOnce() -> Result<Session, Failure>,
+) -> Result<Output, Failure> {
+    let access = access(args)?;
+    let mut progress = Progress::start();
+    let mut tell = |rows| progress.tell(format_args!("{rows} ranges read"));
+    let Node { contents, sequences } = import::redis::read(&access, args.node_id, &mut tell)?;
+    let mut session = connect()?;
+    // before the import: nothing may come between that and its report
+    let held: Listed = session.call(Method::List, &json!({}))?;
+    let judge = |sequence: &Sequence| sequence.judge(&contents.rows, &held.allocations);
+    let findings = sequences.iter().map(judge).collect();
+    let mut report = Report::of(&mut session, contents, args.mode, &mut progress)?;
+    report.sequences = Some(findings);
+    if args.remove_sequences && !args.mode.dry_run {
+        report.remove(&access, &sequences);
+    }
+    Ok(report.show(session.is_json()))
+}
+
+fn access(args: &ImportRedis) -> Result<Access, Failure> {
+    let access = Access::parse(&args.url).map_err(|error| Failure::Usage(error.to_string()))?;
+    let from_file = args.password_file.as_deref().map(password::of_file).transpose()?;
+    Ok(access.with_password(from_file, password::of_environment()?))
 }
 
 /// The parameters of Import.
@@ -53,6 +84,12 @@ struct Report {
     problems: Vec<Problem>,
     /// What else there is to know.
     remarks: Vec<String>,
+    /// The counters, where the source has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequences: Option<Vec<Finding>>,
+    /// Whether something else than the import was not done.
+    #[serde(skip)]
+    is_unfinished: bool,
     /// Whether the sound ranges are taken where there are problems.
     #[serde(skip)]
     skip_invalid: bool,
@@ -85,15 +122,48 @@ impl Report {
             unchanged,
             problems: import::problems(&rows, &problems),
             remarks,
+            sequences: None,
+            is_unfinished: false,
             skip_invalid,
             rows: rows.len(),
         })
     }
 
+    /// Removes the counters, now that what they stood for has been stored.
+    fn remove(&mut self, access: &Access, sequences: &[Sequence]) {
+        if !self.problems.is_empty() && !self.skip_invalid {
+            self.remarks.push("the counters stay, since nothing was imported".to_owned());
+            return;
+        }
+        let there: Vec<_> = sequences.iter().filter(|sequence| sequence.is_there()).collect();
+        if there.is_empty() {
+            return;
+        }
+        let outcomes = import::redis::remove_sequences(access, &there)
+            .unwrap_or_else(|error| there.iter().map(|_| Err(error.to_string())).collect());
+        for (sequence, outcome) in there.iter().zip(outcomes) {
+            match outcome {
+                Ok(()) => self.mark_removed(sequence),
+                Err(reason) => {
+                    self.is_unfinished = true;
+                    self.remarks.push(format!("{} was not removed: {reason}", sequence.key()));
+                }
+            }
+        }
+    }
+
+    fn mark_removed(&mut self, sequence: &Sequence) {
+        let findings = self.sequences.iter_mut().flatten();
+        for finding in findings.filter(|finding| finding.key == sequence.key()) {
+            finding.removed = true;
+        }
+    }
+
     fn show(&self, is_json: bool) -> Output {
         let shown = if is_json { session::as_json(&json!(self)) } else { self.for_people() };
         // a part of what was asked for was not done
-        let status = if self.problems.is_empty() { 0 } else { OTHER };
+        let is_done = self.problems.is_empty() && !self.is_unfinished;
+        let status = if is_done { 0 } else { OTHER };
         Output { status, ..shown }
     }
 
@@ -103,7 +173,8 @@ impl Report {
             // a String takes everything
             let _ = writeln!(text, "{}", line(problem));
         }
-        for remark in &self.remarks {
+        let findings = self.sequences.iter().flatten().flat_map(counter_lines);
+        for remark in self.remarks.iter().cloned().chain(findings) {
             let _ = writeln!(text, "{remark}");
         }
         let _ = writeln!(text, "{}", self.conclusion());
@@ -125,9 +196,10 @@ impl Report {
                  shows what is held"
             ),
             (_, false, _) => format!(
-                "nothing is imported: {problems} problems. {sound} more could be imported, \
-                 {unchanged} are there already. Mend the problems where they are, or take the others \
-                 with --skip-invalid"
+                "nothing is imported: {problems} {}. {sound} more could be imported, {unchanged} \
+                 are there already. Mend the problems where they are, or take the others with \
+                 --skip-invalid",
+                if problems == 1 { "problem" } else { "problems" }
             ),
             (_, true, true) => format!(
                 "{imported} would be imported, {unchanged} are there already, {problems} would be \
@@ -151,6 +223,9 @@ fn sendable(row: &Row) -> Option<&ImportedRange> {
 /// A problem as a line of text, whatever the source had in it.
 fn line(problem: &Problem) -> String {
     let Problem { source, owner, protocol, start, end, reason } = problem;
+    if (protocol, start, end) == (&None, &None, &None) {
+        return format!("{source}: {reason}");
+    }
     let number = |port: &Option<i64>| port.map_or("?".to_owned(), |port| port.to_string());
     let owner = match owner {
         None => "?".to_owned(),
@@ -159,6 +234,31 @@ fn line(problem: &Problem) -> String {
     };
     let protocol = protocol.map_or("?", Protocol::as_str);
     format!("{source}: {protocol} {}-{} of {owner}: {reason}", number(start), number(end))
+}
+
+/// So many ranges that nobody accounts for are shown to people.
+const UNACCOUNTED_MAX: usize = 10;
+
+/// What a counter tells, as lines of text.
+fn counter_lines(finding: &Finding) -> Vec<String> {
+    let Finding { key, protocol, value, unaccounted, remark, removed } = finding;
+    let mut lines: Vec<_> = remark.iter().cloned().collect();
+    if let (Some(value), false) = (value, unaccounted.is_empty()) {
+        let shown = unaccounted.iter().take(UNACCOUNTED_MAX).map(PortRange::to_string);
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        let more = match unaccounted.len().saturating_sub(UNACCOUNTED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        lines.push(format!(
+            "{protocol} {shown}{more}: {key} has passed them ({value}), but no module accounts for \
+             them. If anything uses them still, `portsctl claim` them"
+        ));
+    }
+    if *removed {
+        lines.push(format!("{key} is removed"));
+    }
+    lines
 }
 
 /// Tells people who wait how far it is: at once on a terminal, otherwise when it takes long.
@@ -191,6 +291,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn people_see_the_first_of_many_ranges_that_nobody_accounts_for() {
+        let range = |port| PortRange::new(port, port).unwrap();
+        let mut finding = Finding {
+            key: "k".to_owned(),
+            protocol: Protocol::Tcp,
+            value: Some(20100),
+            unaccounted: (0..12).map(|n| range(20000 + 2 * n)).collect(),
+            remark: None,
+            removed: false,
+        };
+        let lines = counter_lines(&finding);
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("tcp 20000-20000, 20002-20002, "), "{lines:?}");
+        assert!(lines[0].contains(", 20018-20018 and 2 more: k has passed them (20100)"));
+        finding.unaccounted.truncate(10);
+        assert!(counter_lines(&finding)[0].contains(", 20018-20018: k has passed"));
+        finding.unaccounted.clear();
+        assert!(counter_lines(&finding).is_empty());
+    }
+
+    #[test]
     fn a_problem_is_one_harmless_line() {
         let mut problem = Problem {
             source: "UDP_PORTS row 7".to_owned(),
@@ -202,7 +323,9 @@ mod tests {
         };
         assert_eq!(line(&problem), "UDP_PORTS row 7: udp 20003-20000 of mail1_rsync: no");
         problem.owner = Some("a\n\x1b[2J".to_owned());
-        (problem.protocol, problem.start, problem.end) = (None, None, None);
-        assert_eq!(line(&problem), "UDP_PORTS row 7: ? ?-? of \"a\\n\\u{1b}[2J\": no");
+        problem.start = None;
+        assert_eq!(line(&problem), "UDP_PORTS row 7: udp ?-20000 of \"a\\n\\u{1b}[2J\": no");
+        (problem.protocol, problem.end) = (None, None);
+        assert_eq!(line(&problem), "UDP_PORTS row 7: no");
     }
 }

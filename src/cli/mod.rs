@@ -68,6 +68,7 @@ fn run(options: Options) -> Result<Output, Failure> {
         Command::History(args) => connect()?.show::<Past>(Method::History, &args),
         Command::Check { state_dir } => Ok(check::show(&socket, state_dir, json)),
         Command::Import(Import::Sqlite(args)) => import::sqlite(&args, connect),
+        Command::Import(Import::Redis(args)) => import::redis(&args, connect),
         Command::Backup { file } => backup::show(&mut connect()?, file.as_deref()),
         Command::RemoveModule(args) => {
             connect()?.show::<ModuleRemoved>(Method::RemoveModule, &args)

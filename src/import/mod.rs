@@ -4,6 +4,7 @@
 //! problem where it can't even be sent; the service finds the problems of the others, and
 //! [`problems`] puts both kinds into one report.
 
+pub mod redis;
 pub mod sqlite;
 
 use std::fmt::Write;

@@ -1,0 +1,240 @@
+//! What NS8's modules keep of their ports in Redis: `TCP_PORTS_RANGE` or `TCP_PORT`, and the same
+//! with `UDP_`, in the HASH `module/<id>/environment`, for the modules that the HASH
+//! `cluster/module_node` has on this node; and the counters that NS8 handed ports out by.
+//!
+//! A module can write its own environment. What stands there is a claim of that module and of no
+//! other: whose it is comes from the key. The service then refuses what overlaps.
+//!
+//! Every key is read at another moment; changes in between are seen or not. Nothing is written,
+//! but by [`remove_sequences`].
+
+mod access;
+mod connection;
+mod environment;
+mod sequence;
+
+use std::collections::BTreeMap;
+
+use redis::{FromRedisValue, Pipeline, ServerError, Value};
+
+pub use access::{Access, InvalidUrl};
+pub use sequence::{Finding, Sequence};
+
+use self::connection::Connection;
+use super::{Contents, Problem, Row, Unreadable, number, shown};
+use crate::model::{ModuleId, Protocol};
+
+/// The HASH of all modules of the cluster, with the nodes that they are on.
+const MODULE_NODE: &str = "cluster/module_node";
+
+/// So many modules are asked for at once.
+const MODULES_AT_ONCE: usize = 64;
+
+/// What a node has in Redis.
+pub struct Node {
+    /// The ranges of its modules.
+    pub contents: Contents,
+    /// Its counters.
+    pub sequences: Vec<Sequence>,
+}
+
+/// Reads all of a node. `progress` is told how many of the modules are read.
+pub fn read(
+    access: &Access,
+    node_id: u32,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Node, Unreadable> {
+    wait_for(access, async {
+        let mut connection = Connection::open(access).await?;
+        let Modules { here, rows, remarks } = modules(&mut connection, node_id).await?;
+        let mut contents = Contents { rows, remarks };
+        for some in here.chunks(MODULES_AT_ONCE) {
+            read_environments(&mut connection, some, &mut contents.rows).await?;
+            progress(contents.rows.len());
+        }
+        let sequences = read_sequences(&mut connection, node_id).await?;
+        Ok(Node { contents, sequences })
+    })
+}
+
+/// Removes counters, and gives for each that could not be removed the reason.
+pub fn remove_sequences(
+    access: &Access,
+    sequences: &[&Sequence],
+) -> Result<Vec<Result<(), String>>, Unreadable> {
+    wait_for(access, async {
+        let mut connection = Connection::open(access).await?;
+        let mut pipeline = Pipeline::new();
+        for sequence in sequences {
+            pipeline.cmd("DEL").arg(&sequence.key);
+        }
+        let replies = connection.ask(&mut pipeline).await?;
+        let outcome = |reply: Result<Value, ServerError>| match reply {
+            Ok(_) => Ok(()),
+            Err(error) => Err(connection::refusal_to_write(&error)),
+        };
+        Ok(replies.into_iter().map(outcome).collect())
+    })
+}
+
+fn wait_for<T>(
+    access: &Access,
+    work: impl Future<Output = Result<T, Unreadable>>,
+) -> Result<T, Unreadable> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Unreadable::new(access.place(), error.to_string()))?;
+    let outcome = runtime.block_on(work);
+    // a look-up of a host's name may still hang
+    runtime.shutdown_background();
+    outcome
+}
+
+/// What the cluster says of its modules.
+struct Modules {
+    /// Those of the node, in order.
+    here: Vec<ModuleId>,
+    /// Entries that make no sense.
+    rows: Vec<Row>,
+    remarks: Vec<String>,
+}
+
+async fn modules(connection: &mut Connection, node_id: u32) -> Result<Modules, Unreadable> {
+    let mut pipeline = Pipeline::new();
+    pipeline.cmd("HGETALL").arg(MODULE_NODE);
+    let entries: BTreeMap<Vec<u8>, Vec<u8>> =
+        connection.ask_one(&mut pipeline, "HGETALL", MODULE_NODE).await?;
+    if entries.is_empty() {
+        return Err(connection.unreadable(format!(
+            "there is no {MODULE_NODE}: is this the Redis of NS8, and the right database in it?"
+        )));
+    }
+    Ok(sort_out(&entries, node_id))
+}
+
+/// The modules of the node among all entries.
+fn sort_out(entries: &BTreeMap<Vec<u8>, Vec<u8>>, node_id: u32) -> Modules {
+    let mut modules = Modules { here: Vec::new(), rows: Vec::new(), remarks: Vec::new() };
+    for (module, node) in entries {
+        let id = str::from_utf8(module).ok().and_then(|text| ModuleId::parse(text).ok());
+        let reason = match (id, number(node)) {
+            (_, Some(other)) if other != i64::from(node_id) => continue,
+            (Some(id), Some(_)) => {
+                modules.here.push(id);
+                continue;
+            }
+            (None, Some(_)) => format!("{} is no module id", shown(module)),
+            (_, None) => format!("its node is {}, which is no number", shown(node)),
+        };
+        let source = format!("{MODULE_NODE} {}", shown(module));
+        modules.rows.push(Row::Problem(unknown(source, None, reason)));
+    }
+    if modules.here.is_empty() {
+        modules.remarks.push(format!("{MODULE_NODE} has no modules on node {node_id}"));
+    }
+    modules
+}
+
+/// A problem that is not about a range.
+fn unknown(source: String, owner: Option<&ModuleId>, reason: String) -> Problem {
+    let owner = owner.map(ModuleId::to_string);
+    Problem { source, owner, protocol: None, start: None, end: None, reason }
+}
+
+async fn read_environments(
+    connection: &mut Connection,
+    modules: &[ModuleId],
+    rows: &mut Vec<Row>,
+) -> Result<(), Unreadable> {
+    let mut pipeline = Pipeline::new();
+    for module in modules {
+        pipeline.cmd("HMGET").arg(environment::key(module)).arg(&environment::FIELDS);
+    }
+    let replies = connection.ask(&mut pipeline).await?;
+    for (module, reply) in modules.iter().zip(replies) {
+        let key = environment::key(module);
+        match reply {
+            Ok(values) => rows.extend(environment::rows(module, &connection.understand(values)?)),
+            Err(error) if error.code() == WRONG_TYPE => {
+                let reason = "this is no HASH".to_owned();
+                rows.push(Row::Problem(unknown(key, Some(module), reason)));
+            }
+            Err(error) => return Err(connection.refused("HMGET", &key, &error)),
+        }
+    }
+    Ok(())
+}
+
+const WRONG_TYPE: &str = "WRONGTYPE";
+
+async fn read_sequences(
+    connection: &mut Connection,
+    node_id: u32,
+) -> Result<Vec<Sequence>, Unreadable> {
+    let mut pipeline = Pipeline::new();
+    let keys = Protocol::ALL.map(|protocol| (protocol, sequence::key(node_id, protocol)));
+    for (_, key) in &keys {
+        pipeline.cmd("GET").arg(key);
+    }
+    let replies = connection.ask(&mut pipeline).await?;
+    let mut sequences = Vec::new();
+    for ((protocol, key), reply) in keys.into_iter().zip(replies) {
+        let value = match reply {
+            Ok(value) => sequence::Value::parse(connection.understand::<Option<Vec<u8>>>(value)?),
+            Err(error) if error.code() == WRONG_TYPE => sequence::Value::wrong_type(),
+            Err(error) => return Err(connection.refused("GET", &key, &error)),
+        };
+        sequences.push(Sequence { key, protocol, value });
+    }
+    Ok(sequences)
+}
+
+/// Reads a reply as the type that it has to have.
+fn convert<T: FromRedisValue>(value: Value) -> Option<T> {
+    T::from_redis_value(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sound_entries_of_the_node_are_modules_of_it() {
+        let entries: BTreeMap<Vec<u8>, Vec<u8>> = [
+            (&b"mail2"[..], &b"1"[..]),
+            (b"mail1", b"1"),
+            (b"mail3", b"2"),
+            (b"mail4", b"11"),
+            (b"a/b", b"1"),
+            (b"c/d", b"2"),
+            (b"e\n", b"1\n"),
+            (b"f", b""),
+        ]
+        .into_iter()
+        .map(|(module, node)| (module.to_vec(), node.to_vec()))
+        .collect();
+        let found = sort_out(&entries, 1);
+        let here: Vec<_> = found.here.iter().map(ModuleId::as_str).collect();
+        assert_eq!(here, ["mail1", "mail2"]);
+        let problems: Vec<_> = found
+            .rows
+            .iter()
+            .map(|row| match row {
+                Row::Problem(Problem { source, reason, .. }) => format!("{source}: {reason}"),
+                Row::Range { .. } => panic!("{row:?}"),
+            })
+            .collect();
+        assert_eq!(
+            problems,
+            [
+                r#"cluster/module_node "a/b": "a/b" is no module id"#,
+                r#"cluster/module_node "e\n": its node is "1\n", which is no number"#,
+                r#"cluster/module_node "f": its node is "", which is no number"#,
+            ]
+        );
+        assert!(found.remarks.is_empty());
+        let nobody = sort_out(&entries, 7);
+        assert_eq!(nobody.remarks, ["cluster/module_node has no modules on node 7"]);
+    }
+}

@@ -1,0 +1,191 @@
+//! A connection that waits for nothing longer than [`PATIENCE`].
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, Pipeline, RedisError, ServerError,
+    ServerErrorKind, Value,
+};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::access::Access;
+use super::convert;
+use crate::import::{Unreadable, shown};
+
+/// How long it may take until the connection is there or the next data come.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a server that loads its data is left alone.
+const LOADING_PAUSE: Duration = Duration::from_millis(100);
+
+const SILENT: &str = "no answer within 5 seconds: is this Redis, and does it work?";
+const LOST: &str = "the connection ended before the answer: is this Redis, and one without TLS?";
+const LOADING: &str = "it still loads its data: try again later";
+const STRANGE: &str = "the answer can't be understood: is this Redis, and that of NS8?";
+
+/// A connection to a Redis, as the user who asks.
+pub(super) struct Connection {
+    link: MultiplexedConnection,
+    place: String,
+    deadline: Instant,
+}
+
+impl Connection {
+    pub(super) async fn open(access: &Access) -> Result<Self, Unreadable> {
+        let place = access.place();
+        let deadline = Instant::now() + PATIENCE;
+        let unreadable = |reason: String| Unreadable::new(place.clone(), reason);
+        // the time is kept here, over all attempts
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let connect = async {
+            let client = Client::open(access.target.clone())?;
+            client.get_multiplexed_async_connection_with_config(&config).await
+        };
+        let connected = timeout_at(deadline, connect).await;
+        let link = connected
+            .map_err(|_| unreadable("it can't be reached within 5 seconds".to_owned()))?
+            .map_err(|error| unreadable(explain(&error)))?;
+        let mut connection = Self { link, place, deadline };
+        connection.log_in(access).await?;
+        Ok(connection)
+    }
+
+    async fn log_in(&mut self, access: &Access) -> Result<(), Unreadable> {
+        let mut pipeline = Pipeline::new();
+        let Access { user, password, database, .. } = access;
+        let has_login = user.is_some() || password.is_some();
+        if has_login {
+            // a user of NS8's without a password takes any
+            let password = password.as_deref().unwrap_or_default();
+            pipeline.cmd("AUTH").arg(user).arg(password);
+        }
+        if *database != 0 {
+            pipeline.cmd("SELECT").arg(database);
+        }
+        let mut replies = self.ask(&mut pipeline).await?.into_iter();
+        if let Some(Err(error)) = has_login.then(|| replies.next()).flatten() {
+            return Err(self.unreadable(refusal_of_login(&error)));
+        }
+        match replies.next() {
+            Some(Err(error)) => Err(self.refused("SELECT", &database.to_string(), &error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends commands together and gives their replies. A server that still loads its data is asked
+    /// again for a while.
+    pub(super) async fn ask(
+        &mut self,
+        pipeline: &mut Pipeline,
+    ) -> Result<Vec<Result<Value, ServerError>>, Unreadable> {
+        if pipeline.is_empty() {
+            return Ok(Vec::new());
+        }
+        pipeline.ignore_errors();
+        loop {
+            let answer = pipeline.query_async::<Vec<Value>>(&mut self.link);
+            let values = timeout_at(self.deadline, answer)
+                .await
+                .map_err(|_| self.unreadable(SILENT.to_owned()))?
+                .map_err(|error| self.unreadable(explain(&error)))?;
+            let replies: Vec<_> = values.into_iter().map(told_apart).collect();
+            if !replies.iter().any(is_loading) {
+                self.deadline = Instant::now() + PATIENCE;
+                return Ok(replies);
+            }
+            if Instant::now() + LOADING_PAUSE >= self.deadline {
+                return Err(self.unreadable(LOADING.to_owned()));
+            }
+            sleep(LOADING_PAUSE).await;
+        }
+    }
+
+    /// Sends one command, which is about `key`, and gives its reply.
+    pub(super) async fn ask_one<T: FromRedisValue>(
+        &mut self,
+        pipeline: &mut Pipeline,
+        command: &str,
+        key: &str,
+    ) -> Result<T, Unreadable> {
+        match self.ask(pipeline).await?.pop() {
+            Some(Ok(value)) => self.understand(value),
+            Some(Err(error)) => Err(self.refused(command, key, &error)),
+            None => Err(self.unreadable(STRANGE.to_owned())),
+        }
+    }
+
+    /// A reply as the type that it has to have.
+    pub(super) fn understand<T: FromRedisValue>(&self, value: Value) -> Result<T, Unreadable> {
+        convert(value).ok_or_else(|| self.unreadable(STRANGE.to_owned()))
+    }
+
+    /// The error for a command that was refused.
+    pub(super) fn refused(&self, command: &str, key: &str, error: &ServerError) -> Unreadable {
+        self.unreadable(format!("{command} {key} was refused: {}", refusal(error)))
+    }
+
+    pub(super) fn unreadable(&self, reason: String) -> Unreadable {
+        Unreadable::new(self.place.clone(), reason)
+    }
+}
+
+fn told_apart(value: Value) -> Result<Value, ServerError> {
+    match value {
+        Value::ServerError(error) => Err(error),
+        value => Ok(value),
+    }
+}
+
+fn is_loading(reply: &Result<Value, ServerError>) -> bool {
+    let kind = reply.as_ref().err().and_then(ServerError::kind);
+    kind == Some(ServerErrorKind::BusyLoading)
+}
+
+/// Why there is no connection or no answer.
+fn explain(error: &RedisError) -> String {
+    match error.kind() {
+        ErrorKind::Io if error.is_connection_refusal() => shown_bare(&error.to_string()),
+        ErrorKind::Io if error.is_connection_dropped() => LOST.to_owned(),
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => STRANGE.to_owned(),
+        _ => shown_bare(&error.to_string()),
+    }
+}
+
+/// What a server says, harmless and short. It is only as trustworthy as whoever runs it.
+fn shown_bare(text: &str) -> String {
+    shown(text.as_bytes()).trim_matches('"').to_owned()
+}
+
+const NO_LOGIN: &str = "give a user and a password that it knows";
+
+fn refusal(error: &ServerError) -> String {
+    match error.code() {
+        "NOPERM" => "this user may not do that".to_owned(),
+        "NOAUTH" => format!("it wants a password; {NO_LOGIN}"),
+        "WRONGTYPE" => "this is of another type than NS8 has there".to_owned(),
+        code => shown_bare(&format!("{code} {}", error.details().unwrap_or_default())),
+    }
+}
+
+/// Of a login, the code is all that is told: a server may repeat what it was sent.
+fn refusal_of_login(error: &ServerError) -> String {
+    match error.code() {
+        "WRONGPASS" => format!("it refuses the user or the password; {NO_LOGIN}"),
+        code => format!("it refuses to let the user in ({}); {NO_LOGIN}", shown_bare(code)),
+    }
+}
+
+/// Why a key could not be removed.
+pub(super) fn refusal_to_write(error: &ServerError) -> String {
+    match error.kind() {
+        Some(ServerErrorKind::ReadOnly) => {
+            "this Redis is a replica, remove it on the leader".to_owned()
+        }
+        Some(ServerErrorKind::NoPerm) => {
+            "this user may not, a user who may has to remove it".to_owned()
+        }
+        _ => refusal(error),
+    }
+}
