@@ -11,8 +11,8 @@ BUILD_PACKAGES := gcc libc6-dev libsystemd-dev pkg-config
 DEMO_PACKAGES := curl jq
 # To test: other clients, other users and namespaces, a look at the system calls, NS8's Redis.
 TEST_PACKAGES := curl iproute2 python3 python3-venv redis-server strace util-linux
-# To check units and the SELinux policy.
-CHECK_PACKAGES := systemd selinux-policy-dev
+# To check units, scripts and the SELinux policy.
+CHECK_PACKAGES := systemd selinux-policy-dev shellcheck
 
 need = @packaging/need-packages.sh
 
@@ -28,10 +28,10 @@ ifneq ($(shell id -u),0)
   TESTS_LEFT_OUT := --skip root_
 endif
 
-.PHONY: help build demo simulate test model check lint docs check-units policy
+.PHONY: help build demo simulate test model check lint docs check-units check-scripts policy
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-13s %s\n", $$1, $$2}' Makefile
 
 build: ## build portsd and portsctl
 	$(need) $(BUILD_PACKAGES)
@@ -68,7 +68,7 @@ model: ## hold the daemon against the model of it; SEED=... repeats a run, STEPS
 	PORTSD_MODEL_SEED='$(SEED)' PORTSD_MODEL_STEPS='$(STEPS)' \
 	  $(CARGO) test --locked --test model -- --nocapture
 
-check: test lint docs check-units policy ## everything that CI runs
+check: test lint docs check-units check-scripts policy ## everything that CI runs
 
 lint: ## format and clippy
 	$(need) $(BUILD_PACKAGES)
@@ -84,6 +84,10 @@ check-units: build ## hold the installed units against systemd's own checks
 	rm -rf target/root
 	$(MAKE) --no-print-directory install DESTDIR='$(CURDIR)/target/root' > /dev/null
 	packaging/check-units.sh target/root
+
+check-scripts: ## hold the shell scripts that are installed against shellcheck
+	$(need) $(CHECK_PACKAGES)
+	shellcheck packaging/*.sh ns8/*.sh ns8/actions/*/* ns8/update-core.d/*
 
 policy: ## compile the SELinux policy module
 	$(need) $(CHECK_PACKAGES)

@@ -84,6 +84,14 @@ pub(super) enum Command {
     /// status 0: everything is imported or was there already.
     #[command(subcommand)]
     Import(Import),
+    /// Carry out an action of NS8's node agent, as a step that the agent starts
+    ///
+    /// Reads the task's data from standard input and prints the action's result as JSON.
+    /// `AGENT_TASK_USER` says who asks: nobody by name for the node itself, `module/ID` for a module,
+    /// whose role and demand then count. Exit status: 10, 32 and 33 for refusals, with their list
+    /// printed as NS8 does, and 1 for everything else.
+    #[command(subcommand)]
+    Ns8Action(Ns8Action),
     /// Show who held which ports, when, and who changed it
     History(History),
     /// Tell what is wrong with this node, and what to do about it; as root
@@ -246,6 +254,17 @@ pub(super) struct Reclaim {
     /// Only show what would be freed
     #[arg(long)]
     dry_run: bool,
+}
+
+/// An action of NS8's node agent.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(super) enum Ns8Action {
+    /// Allocate ports: prints `[START, END]`
+    AllocatePorts,
+    /// Free all ports of a protocol: prints `[[START, END], …]`
+    DeallocatePorts,
+    /// Free all that a module that was removed and its helpers hold; prints nothing
+    RemoveModule,
 }
 
 /// What to import from.
@@ -457,6 +476,9 @@ mod tests {
             "portsctl import redis --node-id 1",
             "portsctl import redis redis://127.0.0.1 --node-id 0",
             "portsctl import redis redis://127.0.0.1 --node-id x",
+            "portsctl ns8-action",
+            "portsctl ns8-action add-module",
+            "portsctl ns8-action allocate-ports 4",
             "portsctl whoami x",
             "portsctl monitor x",
             "portsctl check x",

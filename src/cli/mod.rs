@@ -12,6 +12,7 @@ mod import;
 mod labels;
 mod map;
 mod monitor;
+mod ns8;
 mod output;
 mod replies;
 mod session;
@@ -69,6 +70,7 @@ fn run(options: Options) -> Result<Output, Failure> {
         Command::Check { state_dir } => Ok(check::show(&socket, state_dir, json)),
         Command::Import(Import::Sqlite(args)) => import::sqlite(&args, connect),
         Command::Import(Import::Redis(args)) => import::redis(&args, connect),
+        Command::Ns8Action(action) => Ok(ns8::run(action, connect)),
         Command::Backup { file } => backup::show(&mut connect()?, file.as_deref()),
         Command::RemoveModule(args) => {
             connect()?.show::<ModuleRemoved>(Method::RemoveModule, &args)

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub mod jsonrpc;
+pub mod ns8;
 pub mod run;
 pub mod varlink;
 

@@ -1,0 +1,64 @@
+#!/bin/sh
+# steps.sh put: puts the files beside this one where NS8's node looks for them. Those of NS8 that they
+#     replace are kept.
+# steps.sh restore: takes them away again, and puts back what was kept.
+#
+# Both can be repeated. Nothing is put on a node whose allocations portsd has not taken over: it would
+# hand them out again. The exit status is 3 then.
+set -eu
+ours=$(cd "$(dirname "$0")" && pwd)
+node=${AGENT_INSTALL_DIR:-/var/lib/nethserver/node}
+kept=$node/portsd-replaced
+record=$node/state/portsd-import.txt
+
+files() { (cd "$ours" && find actions pypkg update-core.d -type f ! -name '*.pyc'); }
+
+is_ours() { grep -qs portsd "$node/$1"; }
+
+put() {
+    # a tree that is made for a package has no state
+    if [ -d "$node/state" ] && ! [ -e "$record" ]; then
+        printf '%s\n' 'portsd has not taken over the ports of this node yet. Next, as root, while no task' \
+            'of the node runs, and with portsd at work:' \
+            '  systemctl stop agent@node' \
+            "  runagent -m node $ours/update-core.d/10upgrade_ports" \
+            "  $ours/steps.sh put" \
+            '  systemctl start agent@node' >&2
+        exit 3
+    fi
+    for file in $(files); do
+        if cmp -s "$ours/$file" "$node/$file"; then
+            continue
+        fi
+        if [ -e "$node/$file" ] && ! is_ours "$file"; then
+            mkdir -p "$kept/${file%/*}"
+            cp -p "$node/$file" "$kept/$file"
+        fi
+        # renamed from elsewhere: the agent runs whatever is in an action's directory, at any time
+        mkdir -p "$kept" "$node/${file%/*}"
+        cp -p "$ours/$file" "$kept/.new"
+        mv -f "$kept/.new" "$node/$file"
+        echo "portsd: $node/$file is in place" >&2
+    done
+}
+
+restore() {
+    for file in $(files); do
+        if [ -e "$kept/$file" ]; then
+            mv -f "$kept/$file" "$node/$file"
+            echo "portsd: $node/$file is NS8's again" >&2
+        elif is_ours "$file"; then
+            rm -f "$node/$file"
+        fi
+    done
+    rm -rf "$kept"
+    # NS8's allocator goes on with its file, so that the next switch has to import it again
+    if [ -e "$record" ]; then
+        mv -f "$record" "$record.old"
+    fi
+}
+
+case ${1:-} in
+    put | restore) "$1" ;;
+    *) echo "usage: steps.sh put|restore" >&2; exit 2 ;;
+esac
