@@ -10,6 +10,10 @@ use serde::{Deserialize, Deserializer};
 
 use crate::model::PortRange;
 
+mod registry;
+
+pub use registry::{ClusterConfig, NodeId, RedisUrl, RegistryConfig};
+
 /// Where the configuration is, unless the command line says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/portsd/portsd.toml";
 
@@ -18,6 +22,8 @@ pub const DEFAULT_PATH: &str = "/etc/portsd/portsd.toml";
 pub struct Config {
     /// The ports that are handed out.
     pub pool: PoolConfig,
+    /// Where it is known who is a module.
+    pub registry: RegistryConfig,
     /// What is remembered of the past.
     pub history: HistoryConfig,
     /// Bounds on what clients can make the service hold.
@@ -187,7 +193,7 @@ struct File {
     #[serde(default)]
     pool: PoolSection,
     #[serde(default)]
-    registry: RegistrySection,
+    registry: registry::Section,
     #[serde(default)]
     history: HistoryConfig,
     #[serde(default)]
@@ -217,27 +223,27 @@ impl Default for PoolSection {
     }
 }
 
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct RegistrySection {
-    #[serde(default)]
-    source: RegistrySource,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "lowercase")]
-enum RegistrySource {
-    #[default]
-    Local,
-}
-
 /// What `text` configures. The error is a message for people that names the key.
 pub fn parse(text: &str) -> Result<Config, String> {
-    // there is one source so far; a file that asks for another one is refused
-    let File { pool, registry: RegistrySection { source: RegistrySource::Local }, history, limits } =
-        toml::from_str(text).map_err(|error| error.to_string())?;
+    let File { pool, registry, history, limits } =
+        toml::from_str(text).map_err(|error| without_secrets(text, &error))?;
     limits.check()?;
-    Ok(Config { pool: pool.try_into()?, history, limits })
+    Ok(Config { pool: pool.try_into()?, registry: registry.try_into()?, history, limits })
+}
+
+/// What is wrong with `text`. The message quotes the line, but not from a file in which an address
+/// may have a password: that is told by the line's number and key.
+fn without_secrets(text: &str, error: &toml::de::Error) -> String {
+    if !text.contains('@') && !text.contains("pass=") {
+        return error.to_string();
+    }
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count();
+    let key = text.lines().nth(line).and_then(|line| line.split_once('='));
+    match key {
+        Some((key, _)) => format!("line {}: {} is not understood", line + 1, key.trim()),
+        None => format!("line {} is not understood", line + 1),
+    }
 }
 
 impl TryFrom<PoolSection> for PoolConfig {

@@ -17,6 +17,7 @@ use crate::allocator::{self, Allocator};
 use crate::config::{self, Config, ConfigError};
 use crate::listener::{Connections, Context, Listener};
 use crate::protocol::jsonrpc::DispatcherError;
+use crate::registry::Source;
 use crate::service::Service;
 use crate::store::{OpenError, Store};
 
@@ -99,7 +100,11 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let (allocator, thread) = allocator::start(store, &config)
         .map_err(|source| OpenError::in_directory(&directory, source))?;
     let idle = options.idle_exit.map(|seconds| Duration::from_secs(seconds.into()));
-    let service = Service::new(allocator.clone(), directory);
+    let source = {
+        let _runtime = runtime.enter();
+        Source::start(&config.registry)
+    };
+    let service = Service::new(allocator.clone(), source, directory);
     let result = runtime.block_on(serve(sockets, allocator, service, &config, signals, idle));
     // look-ups in a user database that does not answer must not hold up the end for long
     runtime.shutdown_timeout(Duration::from_secs(1));

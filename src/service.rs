@@ -1,11 +1,13 @@
 //! The one door: every call of either wire comes through [`Service::call`].
 //!
-//! The order is the same for every method: the wire has parsed and validated; here the caller is
-//! resolved, the call authorised, carried out by the owning thread, written to the journal, and
+//! The order is the same for every method: the wire has parsed and validated; here what is known of
+//! the caller is refreshed where others know it better, the caller is resolved, the call authorised, carried out by the owning thread, written to the journal, and
 //! answered. A call that is answered again and again comes through [`Service::monitor`].
 
 mod monitor;
+mod refresh;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,9 +19,10 @@ use crate::allocator::pool::{Conditions, Edit, Import};
 use crate::allocator::{Allocator, Change, Outcome, State, plan_reclaim};
 use crate::error::{Error, StorageReason};
 use crate::journal::{Entry, Journal};
-use crate::model::{Demand, HistoryQuery, Origin, Owner, Protocol, Timestamp};
+use crate::model::{Demand, HistoryQuery, ModuleId, Origin, Owner, Protocol, Timestamp};
 use crate::peer::{Identity, Peer};
 use crate::policy::{Authorization, Caller, Subject, authorize};
+use crate::registry::Source;
 use crate::reply::{
     Allocated, BackedUp, CallerInfo, Claimed, Deallocated, Ensured, Imported, Listed, ModuleEntry,
     ModuleRemoved, ModuleSet, Modules, Past, Reclaimed, Reply, Status, Transferred,
@@ -28,11 +31,14 @@ use crate::request::{ImportedRange, Method, Request};
 use crate::store::backup;
 
 pub use monitor::Subscription;
+use refresh::{Patience, Reading};
 
 /// What both front ends call.
 #[derive(Clone)]
 pub struct Service {
     allocator: Allocator,
+    /// Who says which modules there are.
+    source: Source,
     journal: Arc<Journal>,
     /// Where the database is, and its copies.
     directory: PathBuf,
@@ -43,16 +49,13 @@ pub struct Service {
 impl Service {
     /// A service over what the allocator owns, in the state directory.
     #[must_use]
-    pub fn new(allocator: Allocator, directory: PathBuf) -> Self {
-        Self { allocator, journal: Arc::default(), directory, copying: Arc::default() }
+    pub fn new(allocator: Allocator, source: Source, directory: PathBuf) -> Self {
+        let (journal, copying) = <_>::default();
+        Self { allocator, source, journal, directory, copying }
     }
 
     /// Carries out one call for the peer of a connection. What an error says is for the caller;
     /// its cause is in the journal. A change waits for a locked database until `patience_ends`.
-    #[expect(
-        clippy::redundant_closure_for_method_calls,
-        reason = "a path to the method would fix the lifetime that a closure leaves open"
-    )]
     pub async fn call(
         &self,
         peer: &Peer,
@@ -60,15 +63,41 @@ impl Service {
         patience_ends: Instant,
     ) -> Result<Reply, Error> {
         let entry = Entry::new(peer, &request);
-        let result = match request {
+        let result =
+            match self.refresh(peer, &request, Patience::WithNewcomers, patience_ends).await {
+                Ok(()) => self.carry_out(peer, request, &entry, patience_ends).await,
+                Err(error) => Err(error),
+            };
+        if let Err(error) = &result {
+            self.journal.refused(&entry, error);
+        }
+        result
+    }
+
+    /// Carries out a call for which all is known that there is to know.
+    #[expect(
+        clippy::redundant_closure_for_method_calls,
+        reason = "a path to the method would fix the lifetime that a closure leaves open"
+    )]
+    async fn carry_out(
+        &self,
+        peer: &Peer,
+        request: Request,
+        entry: &Entry,
+        patience_ends: Instant,
+    ) -> Result<Reply, Error> {
+        match request {
             Request::WhoAmI => self.look(peer, request, |call| call.who_am_i()).await,
             Request::GetStatus => self.look(peer, request, |call| call.status()).await,
             Request::List { protocol, .. } => {
                 self.look(peer, request, move |call| call.list(protocol)).await
             }
-            Request::ListModules => self.look(peer, request, |call| call.list_modules()).await,
-            Request::Reclaim { dry_run: true } => {
-                self.look(peer, request, |call| call.reclaimable()).await.and_then(|reply| reply)
+            Request::ListModules => {
+                let source = self.source.clone();
+                self.look(peer, request, move |call| call.list_modules(&source)).await
+            }
+            Request::Reclaim { dry_run } => {
+                self.reclaim(peer, request, dry_run, entry, patience_ends).await
             }
             Request::Import { ref ranges, dry_run: true, skip_invalid } => {
                 let ranges = Arc::clone(ranges);
@@ -83,17 +112,12 @@ impl Service {
             | Request::RemoveModule { .. }
             | Request::Claim { .. }
             | Request::Transfer { .. }
-            | Request::Reclaim { dry_run: false }
             | Request::Import { dry_run: false, .. } => {
-                self.change(peer, request, &entry, patience_ends).await
+                self.change(peer, request, None, entry, patience_ends).await
             }
             // has more than one answer
             Request::Monitor => Err(Error::invalid("method")),
-        };
-        if let Err(error) = &result {
-            self.journal.refused(&entry, error);
         }
-        result
     }
 
     /// Tells the journal of a call that was refused for a parameter before it came to the door.
@@ -152,6 +176,7 @@ impl Service {
         &self,
         peer: &Peer,
         request: Request,
+        reading: Option<Reading>,
         entry: &Entry,
         patience_ends: Instant,
     ) -> Result<Reply, Error> {
@@ -160,7 +185,8 @@ impl Service {
         let changed = self
             .allocator
             .change(origin, patience_ends, move |state| {
-                Authorized::new(&peer, &request, state)?.change(&request)
+                let present = reading.as_ref().map(|reading| reading.ids(state));
+                Authorized::new(&peer, &request, state)?.change(&request, present)
             })
             .await?;
         self.journal.changed(entry, &changed.effects);
@@ -227,8 +253,8 @@ impl<'a> Authorized<'a> {
     }
 
     /// What Reclaim would free.
-    fn reclaimable(&self) -> Result<Reply, Error> {
-        let plan = plan_reclaim(self.state)?;
+    fn reclaimable(&self, present: Option<&HashSet<ModuleId>>) -> Result<Reply, Error> {
+        let plan = plan_reclaim(self.state, present)?;
         let freed = plan.edits.into_iter().filter_map(|edit| match edit {
             Edit::Free(allocation) => Some(allocation),
             _ => None,
@@ -243,13 +269,21 @@ impl<'a> Authorized<'a> {
         Reply::Import(Imported { imported: plan.edits.len(), unchanged, problems })
     }
 
-    fn list_modules(&self) -> Reply {
-        let modules = self.state.registry.all().into_iter().map(ModuleEntry::from).collect();
-        Reply::ListModules(Modules { modules })
+    fn list_modules(&self, source: &Source) -> Reply {
+        let modules = self.state.registry.all().into_iter().map(|module| ModuleEntry {
+            stale: source.is_stale(&module.unix_user),
+            ..ModuleEntry::from(module)
+        });
+        Reply::ListModules(Modules { modules: modules.collect() })
     }
 
-    /// The change that the call asks for.
-    fn change(self, request: &Request) -> Result<Change, Error> {
+    /// The change that the call asks for. Where others say which modules there are, these are
+    /// `present`.
+    fn change(
+        self,
+        request: &Request,
+        present: Option<HashSet<ModuleId>>,
+    ) -> Result<Change, Error> {
         Ok(match request {
             Request::Allocate { ports, protocol, keep_existing, .. } => {
                 let (owner, demand) = self.owner()?;
@@ -293,7 +327,7 @@ impl<'a> Authorized<'a> {
             Request::Transfer { from, to } => {
                 Change::Transfer { from: from.clone(), to: to.clone() }
             }
-            Request::Reclaim { .. } => Change::Reclaim,
+            Request::Reclaim { .. } => Change::Reclaim { present },
             Request::Import { ranges, skip_invalid, .. } => {
                 Change::Import { ranges: Arc::clone(ranges), skip_invalid: *skip_invalid }
             }
@@ -332,7 +366,7 @@ fn reply(outcome: Outcome) -> Result<Reply, Error> {
         Outcome::Deallocated(freed) => {
             Reply::Deallocate(Deallocated { ranges: freed.iter().map(|one| one.range).collect() })
         }
-        Outcome::ModuleSet => Reply::SetModule(ModuleSet {}),
+        Outcome::ModuleSet | Outcome::Refreshed => Reply::SetModule(ModuleSet {}),
         Outcome::ModuleRemoved(freed) => Reply::RemoveModule(ModuleRemoved { freed }),
         Outcome::Claimed(_) => Reply::Claim(Claimed {}),
         Outcome::Transferred(moved) => Reply::Transfer(Transferred { moved }),

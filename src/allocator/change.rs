@@ -1,5 +1,6 @@
 //! What a change does: planned against the picture, carried out on the database.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
@@ -9,14 +10,15 @@ use super::state::{Effect, State};
 use crate::error::Error;
 use crate::model::{
     Allocation, Demand, HistoryKind, Module, ModuleId, Origin, Owner, Part, PortCount, PortRange,
-    Protocol, Protocols, RangeName, Timestamp,
+    Protocol, Protocols, RangeName, Timestamp, UserName,
 };
+use crate::registry::{Asked, Registry};
 use crate::reply::{Imported, Problem};
 use crate::request::ImportedRange;
 use crate::store::{Edit, StoreError};
 
 /// A change that has been authorised.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Change {
     /// Gives `owner` a range.
     Allocate {
@@ -59,6 +61,16 @@ pub enum Change {
     },
     /// Registers a module.
     SetModule(Module),
+    /// Takes over what the cluster says of a module, unless something newer has been. What it holds
+    /// stays.
+    Refresh {
+        /// Its Unix user, whose name is its id.
+        user: UserName,
+        /// Its entry; `None` if there is no such module.
+        entry: Option<Module>,
+        /// When the cluster was asked.
+        asked: Asked,
+    },
     /// Takes a module away with all that it and its helpers hold.
     RemoveModule(ModuleId),
     /// Gives `owner` ports of fixed numbers.
@@ -80,7 +92,11 @@ pub enum Change {
         to: Owner,
     },
     /// Frees what modules hold that are no longer there.
-    Reclaim,
+    Reclaim {
+        /// The modules that are there by the word of the registry's source, and then no other entry
+        /// stays; `None` if all that are registered are.
+        present: Option<HashSet<ModuleId>>,
+    },
     /// Takes over what others have handed out before.
     Import {
         /// The ranges, as they were kept.
@@ -115,6 +131,8 @@ pub enum Outcome {
     Deallocated(Vec<Allocation>),
     /// The module is registered.
     ModuleSet,
+    /// The module's entry is what the source says.
+    Refreshed,
     /// The module is gone, and these ranges of it and its helpers.
     ModuleRemoved(Vec<Allocation>),
     /// The ranges with fixed numbers, one for each protocol.
@@ -185,7 +203,7 @@ impl Moment<'_> {
 /// A change that can be carried out as it is.
 pub(super) struct Work {
     plan: Plan,
-    registry: Option<RegistryEdit>,
+    registry: Vec<RegistryEdit>,
     kind: Kind,
 }
 
@@ -200,6 +218,7 @@ enum Kind {
     Ensure,
     Deallocate,
     SetModule,
+    Refresh,
     RemoveModule,
     Claim,
     Transfer,
@@ -215,7 +234,8 @@ impl Work {
         moment: &mut Moment<'_>,
     ) -> Result<Self, Error> {
         let pool = &state.pool;
-        let on_ports = |plan, kind| Self { plan, registry: None, kind };
+        let on_ports = |plan, kind| Self { plan, registry: Vec::new(), kind };
+        let on_registry = |registry, kind| Self { plan: Plan::default(), registry, kind };
         Ok(match change {
             Change::Allocate { owner, protocol, ports, keep_existing, demand } => {
                 let wish = Wish { owner: &owner, protocol, ports, keep_existing, demand };
@@ -235,14 +255,18 @@ impl Work {
             Change::SetModule(module) => {
                 state.registry.check(&module).map_err(|_| Error::invalid("unixUser"))?;
                 let is_new = state.registry.get(&module.id) != Some(&module);
-                let registry = is_new.then_some(RegistryEdit::Set(module));
-                Self { plan: Plan::default(), registry, kind: Kind::SetModule }
+                let edit = is_new.then_some(RegistryEdit::Set(module));
+                on_registry(edit.into_iter().collect(), Kind::SetModule)
+            }
+            Change::Refresh { user, entry, asked } => {
+                let is_newest = asked.take(&user);
+                let edits = is_newest.then(|| refresh(&state.registry, &user, entry));
+                on_registry(edits.unwrap_or_default(), Kind::Refresh)
             }
             Change::RemoveModule(id) => {
                 let plan = pool.plan_removal(|owner| state.registry.belongs_to(owner, &id));
-                let registry =
-                    state.registry.get(&id).is_some().then_some(RegistryEdit::Remove(id));
-                Self { plan, registry, kind: Kind::RemoveModule }
+                let edit = state.registry.get(&id).is_some().then_some(RegistryEdit::Remove(id));
+                Self { plan, registry: edit.into_iter().collect(), kind: Kind::RemoveModule }
             }
             Change::Claim { owner, range, protocols, name } => {
                 let (protocols, name) = (protocols.as_slice(), name.as_ref());
@@ -252,7 +276,11 @@ impl Work {
             Change::Transfer { from, to } => {
                 on_ports(pool.plan_transfer(&from, &to)?, Kind::Transfer)
             }
-            Change::Reclaim => on_ports(plan_reclaim(state)?, Kind::Reclaim),
+            Change::Reclaim { present } => Self {
+                plan: plan_reclaim(state, present.as_ref())?,
+                registry: absent(&state.registry, present.as_ref()),
+                kind: Kind::Reclaim,
+            },
             Change::Import { ranges, skip_invalid } => {
                 let import = pool.plan_import(&ranges, skip_invalid);
                 let pool::Import { plan, unchanged, problems } = import;
@@ -269,16 +297,17 @@ impl Work {
         for step in plan.edits {
             ledger.carry_out(step, edit, now)?;
         }
-        match registry {
-            Some(RegistryEdit::Set(module)) => {
-                edit.set_module(&module)?;
-                ledger.effects.push(Effect::Registered(module));
-            }
-            Some(RegistryEdit::Remove(id)) => {
-                edit.delete_module(&id)?;
-                ledger.effects.push(Effect::Unregistered(id));
-            }
-            None => {}
+        for entry in registry {
+            ledger.effects.push(match entry {
+                RegistryEdit::Set(module) => {
+                    edit.set_module(&module)?;
+                    Effect::Registered(module)
+                }
+                RegistryEdit::Remove(id) => {
+                    edit.delete_module(&id)?;
+                    Effect::Unregistered(id)
+                }
+            });
         }
         let Ledger { mut held, freed, effects } = ledger;
         let outcome = match kind {
@@ -286,6 +315,7 @@ impl Work {
             Kind::Ensure => Outcome::Ensured { held, changed },
             Kind::Deallocate => Outcome::Deallocated(freed),
             Kind::SetModule => Outcome::ModuleSet,
+            Kind::Refresh => Outcome::Refreshed,
             Kind::RemoveModule => Outcome::ModuleRemoved(freed),
             Kind::Claim => Outcome::Claimed(held),
             Kind::Transfer => Outcome::Transferred(held),
@@ -298,13 +328,40 @@ impl Work {
     }
 }
 
-/// What Reclaim frees: all that is held for modules that are not registered. A registry without any
-/// module says nothing about who is gone.
-pub(crate) fn plan_reclaim(state: &State) -> Result<Plan, Error> {
-    if state.registry.is_empty() {
+/// What Reclaim frees: all that is held for modules that are not there. Those that are `present`
+/// are, or else those that are registered. A registry without any module says nothing about who is
+/// gone.
+pub(crate) fn plan_reclaim(
+    state: &State,
+    present: Option<&HashSet<ModuleId>>,
+) -> Result<Plan, Error> {
+    let is_registered = |id: &ModuleId| state.registry.get(id).is_some();
+    let is_there =
+        |id: &ModuleId| present.map_or_else(|| is_registered(id), |present| present.contains(id));
+    if present.map_or_else(|| state.registry.is_empty(), HashSet::is_empty) {
         return Err(Error::RegistryUnavailable {});
     }
-    Ok(state.pool.plan_removal(|owner| state.registry.is_gone(owner)))
+    Ok(state.pool.plan_removal(|owner| Registry::is_gone(owner, is_there)))
+}
+
+/// The entries of modules that are not `present`.
+fn absent(registry: &Registry, present: Option<&HashSet<ModuleId>>) -> Vec<RegistryEdit> {
+    let Some(present) = present else { return Vec::new() };
+    let ids = registry.all().into_iter().map(|module| module.id.clone());
+    ids.filter(|id| !present.contains(id)).map(RegistryEdit::Remove).collect()
+}
+
+/// What makes `entry` the entry of the module whose Unix user is `user`, and of no other.
+fn refresh(registry: &Registry, user: &UserName, entry: Option<Module>) -> Vec<RegistryEdit> {
+    let outdated = registry.outdated(user, entry.as_ref());
+    // an entry that gets other values is replaced
+    let of_entry = |id: &ModuleId| entry.as_ref().is_some_and(|entry| entry.id == *id);
+    let mut edits: Vec<_> =
+        outdated.into_iter().filter(|id| !of_entry(id)).map(RegistryEdit::Remove).collect();
+    if let Some(entry) = entry.filter(|entry| registry.get(&entry.id) != Some(entry)) {
+        edits.push(RegistryEdit::Set(entry));
+    }
+    edits
 }
 
 fn nothing_given() -> StoreError {

@@ -199,7 +199,8 @@ fn explain(condition: Condition, fields: &Fields<'_>) -> String {
         Condition::PermissionDenied => format!(
             "permission denied: this is for modules and administrators, and `portsctl whoami` \
              shows who you are to portsd. Is the module registered, with this Unix user? \
-             Administrators use {ADMIN_SOCKET}"
+             Administrators use {ADMIN_SOCKET}; where the cluster is the registry, its modules \
+             can't be set here"
         ),
         Condition::MissingRole => format!(
             "module {} lacks the role {role}: the label org.nethserver.authorizations of its image \

@@ -54,7 +54,7 @@ impl Labels {
 }
 
 /// A count in plain decimal digits: no sign, no blanks.
-fn parse_ports(text: &str) -> Result<u16, ()> {
+pub(super) fn parse_ports(text: &str) -> Result<u16, ()> {
     if !text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(());
     }
@@ -63,7 +63,7 @@ fn parse_ports(text: &str) -> Result<u16, ()> {
 
 /// `list` is `AGENT:ROLE[,ROLE...]` entries with white space between them. The agent counts only
 /// as exactly `node`, the role only as exactly `portsadm`; several `node` entries add up.
-fn grants_portsadm(list: &str) -> Result<bool, ()> {
+pub(super) fn grants_portsadm(list: &str) -> Result<bool, ()> {
     let mut granted = false;
     for entry in list.split_whitespace() {
         let (agent, roles) = entry.split_once(':').ok_or(())?;

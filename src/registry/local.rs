@@ -38,11 +38,9 @@ impl Registry {
         self.modules.is_empty()
     }
 
-    /// Whether `owner` is, or helps, a module that there is not. Software outside the modules never
-    /// does.
-    #[must_use]
-    pub fn is_gone(&self, owner: &Owner) -> bool {
-        let is_there = |id: &ModuleId| self.modules.contains_key(id);
+    /// Whether `owner` is, or helps, a module that there is not by `is_there`. Software outside the
+    /// modules never does.
+    pub fn is_gone(owner: &Owner, is_there: impl Fn(&ModuleId) -> bool) -> bool {
         let own = ModuleId::parse(owner.as_str());
         let is_outside = owner.as_str().contains('/');
         !is_outside
@@ -66,6 +64,28 @@ impl Registry {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The modules whose entries give way when the one whose Unix user is `user` gets `entry`: it is
+    /// the module of that name, and no other one has the user. None of them is `entry` itself.
+    #[must_use]
+    pub fn outdated(&self, user: &UserName, entry: Option<&Module>) -> Vec<ModuleId> {
+        let of_the_name = ModuleId::parse(user.as_str()).ok().and_then(|id| self.get(&id));
+        let mut outdated: Vec<_> = of_the_name
+            .into_iter()
+            .chain(self.by_user(user))
+            .filter(|module| Some(*module) != entry)
+            .map(|module| module.id.clone())
+            .collect();
+        outdated.dedup();
+        outdated
+    }
+
+    /// Whether `entry` is all there is to the name `user`.
+    #[must_use]
+    pub fn has(&self, user: &UserName, entry: Option<&Module>) -> bool {
+        entry.is_none_or(|entry| self.get(&entry.id) == Some(entry))
+            && self.outdated(user, entry).is_empty()
     }
 
     /// Adds the module, or replaces the entry of its id.
@@ -129,6 +149,27 @@ mod tests {
     }
 
     #[test]
+    fn a_user_is_the_module_of_its_name() {
+        let mut registry = Registry::default();
+        for (id, user) in [("mail1", "other"), ("x", "mail2"), ("mail3", "mail3")] {
+            registry.set(module(id, user)).unwrap();
+        }
+        let outdated = |user: &str, entry: Option<&Module>| -> Vec<String> {
+            let user = UserName::parse(user).unwrap();
+            registry.outdated(&user, entry).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(outdated("mail1", Some(&module("mail1", "mail1"))), ["mail1"]);
+        assert_eq!(outdated("mail2", Some(&module("mail2", "mail2"))), ["x"]);
+        assert_eq!(outdated("mail2", None), ["x"]);
+        assert_eq!(outdated("mail3", None), ["mail3"]);
+        assert_eq!(outdated("mail3", Some(&module("mail3", "mail3"))), [""; 0]);
+        assert_eq!(outdated("_web", None), [""; 0]);
+        let mail = module("mail3", "mail3");
+        assert!(registry.has(&mail.unix_user, Some(&mail)));
+        assert!(!registry.has(&mail.unix_user, None));
+    }
+
+    #[test]
     fn helpers_belong_to_the_longest_module_that_exists() {
         let mut registry = Registry::default();
         for id in ["mail1", "mail1_b", "mail1_c"] {
@@ -144,7 +185,9 @@ mod tests {
         assert!(!belongs("mail1_c", "mail1"));
         assert!(!belongs("mail10", "mail1"));
         assert!(!belongs("host/mail1", "mail1"));
-        let gone = |owner| registry.is_gone(&Owner::parse(owner).unwrap());
+        let gone = |owner| {
+            Registry::is_gone(&Owner::parse(owner).unwrap(), |id| registry.get(id).is_some())
+        };
         assert!(gone("web1") && gone("web1_rsync") && gone("mail10"));
         assert!(!gone("mail1") && !gone("mail1_rsync") && !gone("mail1_b_x") && !gone("host/web1"));
         // a module that is not registered still has what it owns

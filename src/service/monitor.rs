@@ -1,15 +1,15 @@
 //! What somebody who monitors learns: what is held, and then every change of it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::vec;
 
 use tokio::time::timeout;
 
-use super::{Authorized, Service};
-use crate::allocator::{Allocator, Effect, Effects};
+use super::{Authorized, Patience, Service};
+use crate::allocator::{Effect, Effects, LOCK_PATIENCE};
 use crate::error::Error;
-use crate::journal::{Entry, Journal};
+use crate::journal::Entry;
 use crate::model::{Allocation, Owner};
 use crate::peer::Peer;
 use crate::reply::{Event, EventKind};
@@ -22,37 +22,40 @@ impl Service {
     /// Begins to monitor for the peer of a connection. Nothing is missed between what is held now
     /// and the first change, and nothing told twice.
     pub async fn monitor(&self, peer: &Peer) -> Result<Subscription, Error> {
+        let subscribed = self.subscribe(peer).await;
+        if let Err(error) = &subscribed {
+            self.journal.refused(&Entry::new(peer, &Request::Monitor), error);
+        }
+        subscribed
+    }
+
+    async fn subscribe(&self, peer: &Peer) -> Result<Subscription, Error> {
+        let patience_ends = Instant::now() + LOCK_PATIENCE;
+        self.refresh(peer, &Request::Monitor, Patience::WithNewcomers, patience_ends).await?;
         let caller = peer.clone();
         let followed = self.allocator.follow(move |state| {
             let call = Authorized::new(&caller, &Request::Monitor, state)?;
             let owner = call.only_owner();
             Ok((call.state.pool.list(owner, None), owner.cloned()))
         });
-        match followed.await {
-            Ok(((held, owner), effects)) => Ok(Subscription {
-                allocator: self.allocator.clone(),
-                journal: Arc::clone(&self.journal),
-                peer: peer.clone(),
-                owner,
-                held: held.into_iter(),
-                stored: Arc::new([]),
-                told: 0,
-                is_ready: false,
-                is_doubtful: false,
-                effects,
-            }),
-            Err(error) => {
-                self.journal.refused(&Entry::new(peer, &Request::Monitor), &error);
-                Err(error)
-            }
-        }
+        let ((held, owner), effects) = followed.await?;
+        Ok(Subscription {
+            service: self.clone(),
+            peer: peer.clone(),
+            owner,
+            held: held.into_iter(),
+            stored: Arc::new([]),
+            told: 0,
+            is_ready: false,
+            is_doubtful: false,
+            effects,
+        })
     }
 }
 
 /// Somebody who monitors.
 pub struct Subscription {
-    allocator: Allocator,
-    journal: Arc<Journal>,
+    service: Service,
     peer: Peer,
     /// Whose ranges are told; `None` for everybody's.
     owner: Option<Owner>,
@@ -85,7 +88,7 @@ impl Subscription {
                     Ok(true) => self.is_doubtful = false,
                     Ok(false) => return Ok(event(EventKind::Lagged, None)),
                     Err(error) => {
-                        self.journal.refused(&Entry::new(&self.peer, &Request::Monitor), &error);
+                        self.service.journal.refused(&Entry::new(&self.peer, &Request::Monitor), &error);
                         return Err(error);
                     }
                 }
@@ -97,11 +100,11 @@ impl Subscription {
                 continue;
             }
             match timeout(LOOK_AGAIN, self.effects.recv()).await {
-                Ok(Ok(effects)) => (self.stored, self.told) = (effects, 0),
+                Ok(Ok(effects)) => self.take(effects),
                 // behind by too much, or the changes are not known
                 Ok(Err(_)) => return Ok(event(EventKind::Lagged, None)),
                 // any look finds out whether another program has written; one that fails says nothing
-                Err(_) => drop(self.allocator.read(|_| ()).await),
+                Err(_) => drop(self.service.allocator.read(|_| ()).await),
             }
         }
     }
@@ -127,6 +130,18 @@ impl Subscription {
         None
     }
 
+    /// Takes what a change has stored. Where the cluster says who is a module, the peer may have gone
+    /// without a word of it here, and is looked up before it learns of anything.
+    fn take(&mut self, effects: Arc<[Effect]>) {
+        let is_told = |effect: &Effect| match effect {
+            Effect::Held(one) | Effect::Freed(one) => self.may_see(one),
+            Effect::Registered(_) | Effect::Unregistered(_) => false,
+        };
+        let is_of_cluster = self.owner.is_some() && self.service.source.cluster().is_some();
+        self.is_doubtful = is_of_cluster && effects.iter().any(is_told);
+        (self.stored, self.told) = (effects, 0);
+    }
+
     fn may_see(&self, allocation: &Allocation) -> bool {
         self.owner.as_ref().is_none_or(|owner| *owner == allocation.owner)
     }
@@ -134,8 +149,12 @@ impl Subscription {
     /// Whether the peer may still see the same: a module that was removed, or whose user is another
     /// now, learns no more, on an open connection too.
     async fn is_still_the_same(&self) -> Result<bool, Error> {
+        let patience_ends = Instant::now() + LOCK_PATIENCE;
+        let refreshed =
+            self.service.refresh(&self.peer, &Request::Monitor, Patience::None, patience_ends);
+        refreshed.await?;
         let peer = self.peer.clone();
-        let authorized = self.allocator.read(move |state| -> Result<_, Error> {
+        let authorized = self.service.allocator.read(move |state| -> Result<_, Error> {
             let call = Authorized::new(&peer, &Request::Monitor, state)?;
             Ok(call.only_owner().cloned())
         });

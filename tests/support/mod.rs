@@ -4,6 +4,7 @@
 
 pub mod jsonrpc;
 pub mod ns8;
+pub mod redis;
 pub mod run;
 pub mod varlink;
 

@@ -1,0 +1,312 @@
+//! The connection to Redis, and the task that keeps it.
+//!
+//! One task owns the connection. It takes the questions that wait, sends them in one pipeline, and
+//! hands out the replies: one round trip at a time, for everybody who waits. Whoever asks waits
+//! [`PATIENCE`] at the most. A connection that is lost, does not answer in that time, or does not
+//! have the cluster's keys is given up; until the task has a better one, every question is answered
+//! at once with [`Unavailable::Away`], so that an outage costs a caller nothing once it is known.
+
+mod bounded;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, Value};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use self::bounded::{Bounded, Stream};
+use super::Unavailable;
+use super::entry::MODULE_NODE;
+use super::order::{Asked, Order};
+use crate::config::RedisUrl;
+
+/// How long somebody who asks waits, in all. Redis is on this node and answers in a fraction of a
+/// millisecond.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// How long Redis is left alone after it has failed, at first and at the most.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+/// So many questions wait at the most; a further one waits for its place among them.
+const QUEUE: usize = 1024;
+/// So many questions share a round trip.
+const ROUND_QUESTIONS_MAX: usize = 64;
+/// So many bytes may come in reply to each question. The longest reply, all modules of a cluster
+/// with their nodes, has some 30 for each module.
+const REPLY_BYTES_MAX: usize = 1024 * 1024;
+
+/// What somebody wants to know.
+struct Question {
+    commands: Vec<Cmd>,
+    answer: oneshot::Sender<Replies>,
+}
+
+/// What Redis has replied to a question.
+pub struct Replies {
+    /// One for each command, which may be an error of its own.
+    pub values: Vec<Value>,
+    /// When it was asked.
+    pub asked: Asked,
+}
+
+/// Whether Redis answers, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Health {
+    /// It has not been reached yet: questions wait.
+    Starting,
+    /// It answers.
+    Up,
+    /// It does not: questions are not asked.
+    Away,
+}
+
+/// The way to the task that keeps the connection. The task ends when the last one is dropped.
+#[derive(Clone)]
+pub struct Link {
+    questions: mpsc::Sender<Question>,
+    health: watch::Receiver<Health>,
+}
+
+impl Link {
+    /// Starts the task that keeps the connection. Runs in a tokio runtime.
+    pub fn start(url: &RedisUrl, order: Arc<Order>) -> Self {
+        let (sender, questions) = mpsc::channel(QUEUE);
+        let (health, watched) = watch::channel(Health::Starting);
+        let keeper = Keeper { url: url.clone(), order, questions, health, pause: RETRY_MIN };
+        tokio::spawn(keeper.run());
+        Self { questions: sender, health: watched }
+    }
+
+    /// Whether Redis is known not to answer.
+    pub fn is_away(&self) -> bool {
+        *self.health.borrow() == Health::Away
+    }
+
+    /// The replies to the commands.
+    pub async fn ask(&self, commands: Vec<Cmd>) -> Result<Replies, Unavailable> {
+        if self.is_away() {
+            return Err(Unavailable::Away);
+        }
+        let (answer, receiver) = oneshot::channel();
+        let asked = async {
+            self.questions
+                .send(Question { commands, answer })
+                .await
+                .map_err(|_| Unavailable::Away)?;
+            receiver.await.map_err(|_| Unavailable::Away)
+        };
+        timeout(PATIENCE, asked).await.unwrap_or(Err(Unavailable::Away))
+    }
+}
+
+/// Nobody can ask any more.
+struct Unwanted;
+
+/// Why Redis can't be asked, for people.
+type Cause = String;
+
+/// Why a connection is given up.
+enum End {
+    /// Nobody can ask any more.
+    Unwanted,
+    /// The other end has hung up while nobody asked anything.
+    HungUp,
+    /// A question was not answered.
+    Failed(Cause),
+}
+
+struct Keeper {
+    url: RedisUrl,
+    order: Arc<Order>,
+    questions: mpsc::Receiver<Question>,
+    health: watch::Sender<Health>,
+    /// How long Redis is left alone when it fails the next time.
+    pause: Duration,
+}
+
+impl Keeper {
+    async fn run(mut self) {
+        loop {
+            let cause = match in_time(Connection::open(&self.url, &self.order)).await {
+                Ok(connection) => {
+                    self.set_up();
+                    let opened = Instant::now();
+                    match self.serve(connection).await {
+                        End::Unwanted => return,
+                        // Redis may be told to close connections that are idle: that is no outage
+                        End::HungUp if opened.elapsed() > RETRY_MAX => continue,
+                        End::HungUp => "it has hung up".to_owned(),
+                        End::Failed(cause) => cause,
+                    }
+                }
+                Err(cause) => cause,
+            };
+            self.set_away(cause);
+            if let Some(Unwanted) = self.refuse_for(self.pause).await {
+                return;
+            }
+            self.pause = (self.pause * 2).min(RETRY_MAX);
+        }
+    }
+
+    /// Answers questions until there is a reason not to.
+    async fn serve(&mut self, mut connection: Connection) -> End {
+        let mut round = Vec::new();
+        loop {
+            tokio::select! {
+                count = self.questions.recv_many(&mut round, ROUND_QUESTIONS_MAX) => {
+                    if count == 0 {
+                        return End::Unwanted;
+                    }
+                    // those that are not answered learn it when they are dropped
+                    if let Err(cause) = in_time(connection.answer(round.drain(..))).await {
+                        return End::Failed(cause);
+                    }
+                    self.pause = RETRY_MIN;
+                }
+                () = connection.lost() => return End::HungUp,
+            }
+        }
+    }
+
+    /// Leaves Redis alone for a while.
+    async fn refuse_for(&mut self, pause: Duration) -> Option<Unwanted> {
+        let refuse = async {
+            while let Some(question) = self.questions.recv().await {
+                drop(question);
+            }
+            Unwanted
+        };
+        tokio::select! {
+            unwanted = refuse => Some(unwanted),
+            () = sleep(pause) => None,
+        }
+    }
+
+    fn set_up(&self) {
+        let before = self.health.send_replace(Health::Up);
+        let redis = self.url.address();
+        match before {
+            Health::Starting => tracing::info!(%redis, "the cluster's modules are known"),
+            Health::Away => tracing::info!(%redis, "the cluster's modules are known again"),
+            Health::Up => {}
+        }
+    }
+
+    /// Says so once, whatever the further attempts meet.
+    fn set_away(&self, cause: Cause) {
+        if self.health.send_replace(Health::Away) != Health::Away {
+            let redis = self.url.address();
+            let cause = self.url.without_password(cause);
+            tracing::warn!(
+                %redis,
+                cause,
+                "Redis can't be asked who is a module; what was known last counts meanwhile"
+            );
+        }
+    }
+}
+
+/// What comes of it within [`PATIENCE`].
+async fn in_time<T>(work: impl Future<Output = Result<T, Cause>>) -> Result<T, Cause> {
+    timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(format!("no answer in {PATIENCE:?}")))
+}
+
+/// A connection that has answered.
+struct Connection {
+    order: Arc<Order>,
+    redis: MultiplexedConnection,
+    /// How much may still be received.
+    allowance: Arc<AtomicUsize>,
+    /// Moves the bytes; ends when the connection does.
+    driver: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Connection {
+    async fn open(url: &RedisUrl, order: &Arc<Order>) -> Result<Self, Cause> {
+        let info = url.connection_info();
+        let stream = connect(info.addr()).await?;
+        let allowance = Arc::new(AtomicUsize::new(REPLY_BYTES_MAX));
+        let stream = Bounded::new(stream, Arc::clone(&allowance));
+        // who asks waits no longer than PATIENCE; the library's own bound would be another one
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let opened =
+            MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await;
+        let (redis, driver) = opened.map_err(|error| error.to_string())?;
+        let order = Arc::clone(order);
+        let mut connection = Self { order, redis, allowance, driver: Box::pin(driver) };
+        // it counts when it has what is asked for
+        connection.answer(std::iter::empty()).await?;
+        Ok(connection)
+    }
+
+    /// Answers the questions in one round trip.
+    async fn answer(&mut self, questions: impl Iterator<Item = Question>) -> Result<(), Cause> {
+        // numbered as they are sent: Redis answers them in this order
+        let questions: Vec<_> = questions.map(|question| (question, self.order.now())).collect();
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("EXISTS").arg(MODULE_NODE);
+        for command in questions.iter().flat_map(|(question, _)| &question.commands) {
+            pipeline.add_command(command.clone());
+        }
+        self.allowance.store(REPLY_BYTES_MAX * (questions.len() + 1), Ordering::Relaxed);
+        let replies = self.round_trip(&pipeline).await?;
+        let mut replies = replies.into_iter();
+        self.allowance.store(REPLY_BYTES_MAX, Ordering::Relaxed);
+        check(replies.next())?;
+        for (Question { commands, answer }, asked) in questions {
+            let values = replies.by_ref().take(commands.len()).collect();
+            // whoever has stopped waiting needs no answer
+            let _ = answer.send(Replies { values, asked });
+        }
+        Ok(())
+    }
+
+    async fn round_trip(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, Cause> {
+        let count = pipeline.len();
+        let replies = tokio::select! {
+            replies = self.redis.send_packed_commands(pipeline, 0, count) => replies,
+            () = &mut self.driver => return Err("it has hung up".to_owned()),
+        };
+        let replies = replies.map_err(|error| error.to_string())?;
+        if replies.len() == count { Ok(replies) } else { Err("replies are missing".to_owned()) }
+    }
+
+    /// Returns when the other end has hung up.
+    async fn lost(&mut self) {
+        (&mut self.driver).await;
+    }
+}
+
+async fn connect(address: &ConnectionAddr) -> Result<Box<dyn Stream>, Cause> {
+    let opened: std::io::Result<Box<dyn Stream>> = match address {
+        ConnectionAddr::Tcp(host, port) => {
+            TcpStream::connect((host.as_str(), *port)).await.and_then(|stream| {
+                stream.set_nodelay(true)?;
+                Ok(Box::new(stream) as Box<dyn Stream>)
+            })
+        }
+        ConnectionAddr::Unix(path) => {
+            UnixStream::connect(path).await.map(|stream| Box::new(stream) as Box<dyn Stream>)
+        }
+        // the configuration has refused it
+        _ => return Err("it can only be reached in clear".to_owned()),
+    };
+    opened.map_err(|error| error.to_string())
+}
+
+/// Whether the server has what the cluster keeps. A replica that has never been in touch with its
+/// leader, or a Redis of something else, is empty: that says nothing about anybody.
+fn check(exists: Option<Value>) -> Result<(), Cause> {
+    match exists {
+        Some(Value::Int(0)) => Err(format!("it has no key {MODULE_NODE}")),
+        Some(Value::Int(_)) => Ok(()),
+        Some(Value::ServerError(error)) => Err(error.to_string()),
+        _ => Err("it does not answer as Redis does".to_owned()),
+    }
+}
