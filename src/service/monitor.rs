@@ -88,7 +88,9 @@ impl Subscription {
                     Ok(true) => self.is_doubtful = false,
                     Ok(false) => return Ok(event(EventKind::Lagged, None)),
                     Err(error) => {
-                        self.service.journal.refused(&Entry::new(&self.peer, &Request::Monitor), &error);
+                        self.service
+                            .journal
+                            .refused(&Entry::new(&self.peer, &Request::Monitor), &error);
                         return Err(error);
                     }
                 }

@@ -4,12 +4,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod server;
-
 use std::fs;
 use std::io::Write;
-use std::net::TcpListener;
-use std::os::unix::net::UnixStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,8 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use server::{Fake, Server, sound_answer};
 use support::Daemon;
+use support::redis::{FalseRedis, Manner, Redis, hangs_up_after, says};
 
 fn portsctl(socket: &Path, url: &str, options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portsctl"));
@@ -30,7 +27,7 @@ fn portsctl(socket: &Path, url: &str, options: &[&str]) -> Command {
 fn import(daemon: &Daemon, url: &str, options: &[&str]) -> Output {
     let output = portsctl(&daemon.path("admin-varlink"), url, options).output().unwrap();
     let said = [&output.stdout[..], &output.stderr].concat();
-    assert!(!text(&said).contains("s3cret"), "a password is never printed: {output:?}");
+    assert!(!text(&said).contains("secret"), "a password is never printed: {output:?}");
     output
 }
 
@@ -98,8 +95,8 @@ fn counters(found: &Value) -> Vec<(Value, Value, Value, Value)> {
 
 #[test]
 fn the_nodes_own_modules_are_taken_over_once_and_redis_is_only_read() {
-    let (daemon, server) = (Daemon::start(), Server::start());
-    server.run(CLUSTER);
+    let (daemon, server) = (Daemon::start(), Redis::start());
+    server.run_lines(CLUSTER);
     let before = server.changes();
     for (url, options, line) in [
         (
@@ -132,8 +129,8 @@ fn the_nodes_own_modules_are_taken_over_once_and_redis_is_only_read() {
     assert_eq!((status, found), (Some(0), expected));
     assert_eq!(server.changes(), before);
     // those of the tests, and those of the import
-    for command in server.commands() {
-        let of_tests = ["acl", "hset", "set", "info", "exists", "auth", "client|setinfo"];
+    for command in server.counts().into_keys() {
+        let of_tests = ["ping", "acl", "hset", "set", "info", "exists", "auth", "client|setinfo"];
         let of_import = ["hgetall", "hmget", "get", "auth"];
         let is_expected = of_tests.contains(&&*command) || of_import.contains(&&*command);
         assert!(is_expected, "{command} was called");
@@ -142,31 +139,31 @@ fn the_nodes_own_modules_are_taken_over_once_and_redis_is_only_read() {
 
 #[test]
 fn a_database_number_counts_and_what_is_not_ns8s_is_refused() {
-    let (daemon, server) = (Daemon::start(), Server::start());
+    let (daemon, server) = (Daemon::start(), Redis::start());
     refused(&daemon, &server.url(), &["no cluster/module_node", "database"]);
-    server.run(CLUSTER);
+    server.run_lines(CLUSTER);
     refused(&daemon, &format!("{}?db=3", server.url()), &["no cluster/module_node"]);
     refused(&daemon, &format!("redis://127.0.0.1:{}/99", server.port), &["SELECT 99"]);
-    server.run("SWAPDB 0 3");
+    server.run_lines("SWAPDB 0 3");
     assert_eq!(import(&daemon, &format!("{}?db=3", server.url()), &[]).status.code(), Some(0));
     assert_eq!(daemon.rows(), taken());
-    let (other, daemon) = (Server::start(), Daemon::start());
-    other.run("SET cluster/module_node x");
+    let (other, daemon) = (Redis::start(), Daemon::start());
+    other.run_lines("SET cluster/module_node x");
     refused(&daemon, &other.url(), &["cluster/module_node", "another type"]);
 }
 
 #[test]
 fn a_node_without_modules_has_nothing_to_import() {
-    let (daemon, server) = (Daemon::start(), Server::start());
-    server.run("HSET cluster/module_node mail1 2 mail2 11");
+    let (daemon, server) = (Daemon::start(), Redis::start());
+    server.run_lines("HSET cluster/module_node mail1 2 mail2 11");
     let (status, found) = report(&daemon, &server.url(), &[]);
     assert_eq!((status, &found["imported"]), (Some(0), &json!(0)));
     assert_eq!(found["remarks"], json!(["cluster/module_node has no modules on node 1"]));
 }
 
 /// Everything that modules may have written into their environment.
-fn write_faults(server: &Server) {
-    server.run(
+fn write_faults(server: &Redis) {
+    server.run_lines(
         "HSET cluster/module_node a1 1 a2 1 a3 1 a4 1 b1 1 b2 1 b3 1 b4 1 c1 1 c2 1 c3 1 d/e 1
          HSET module/a1/environment TCP_PORT 20000 TCP_PORTS_RANGE 20000-20003
          HSET module/a2/environment TCP_PORT 20003 UDP_PORT 20000
@@ -226,7 +223,7 @@ fn problems_of_the_faults() -> Vec<Value> {
 
 #[test]
 fn every_value_that_is_no_range_is_named_and_stops_all_unless_it_is_skipped() {
-    let (daemon, server) = (Daemon::start(), Server::start());
+    let (daemon, server) = (Daemon::start(), Redis::start());
     write_faults(&server);
     let problems = json!(problems_of_the_faults());
     for (options, imported, unchanged) in [
@@ -259,15 +256,15 @@ fn every_value_that_is_no_range_is_named_and_stops_all_unless_it_is_skipped() {
 
 #[test]
 fn what_a_module_writes_counts_for_itself_only() {
-    let (daemon, server) = (Daemon::start(), Server::start());
-    server.run(CLUSTER);
+    let (daemon, server) = (Daemon::start(), Redis::start());
+    server.run_lines(CLUSTER);
     let held = json!({ "start": 20000, "end": 20001, "protocols": ["tcp"], "owner": "host/there" });
     daemon.admin().call(support::ADMIN, "Claim", held).unwrap();
-    let module = server.url_as("module/mail1", "m1-s3cret");
-    let mut module = redis::Client::open(module).unwrap().get_connection().unwrap();
-    let mut set = |field: &str, value: &str| {
-        let key = "module/mail1/environment";
-        redis::cmd("HSET").arg(&[key, field, value]).query::<u32>(&mut module).unwrap();
+    let access = ["resetchannels", "~module/mail1/*", "+@all", "-@dangerous"];
+    server.run(&[&["ACL", "SETUSER", "module/mail1", "on", ">m1-secret"], &access[..]].concat());
+    let set = |field: &str, value: &str| {
+        let words = ["HSET", "module/mail1/environment", field, value];
+        let _: u32 = server.run_as("module/mail1", "m1-secret", &words).unwrap();
     };
     set("MODULE_ID", "nethvoice1");
     // the ports of another module and of software outside
@@ -289,10 +286,10 @@ fn what_a_module_writes_counts_for_itself_only() {
 
 #[test]
 fn counters_tell_which_ports_no_module_accounts_for() {
-    let (daemon, server) = (Daemon::start(), Server::start());
-    server.run(CLUSTER);
+    let (daemon, server) = (Daemon::start(), Redis::start());
+    server.run_lines(CLUSTER);
     let tcp = |value: &str| {
-        server.run(&format!("SET node/1/tcp_ports_sequence {value}"));
+        server.run_lines(&format!("SET node/1/tcp_ports_sequence {value}"));
         let (status, found) = report(&daemon, &server.url(), &["--dry-run"]);
         assert_eq!(status, Some(0));
         counters(&found).swap_remove(0)
@@ -320,7 +317,7 @@ fn counters_tell_which_ports_no_module_accounts_for() {
         let (_, _, remark, _) = tcp(value);
         assert!(remark.as_str().unwrap().contains(words), "{remark}");
     }
-    server.run("DEL node/1/tcp_ports_sequence node/1/udp_ports_sequence\nHSET node/1/udp_ports_sequence a b");
+    server.run_lines("DEL node/1/tcp_ports_sequence node/1/udp_ports_sequence\nHSET node/1/udp_ports_sequence a b");
     let (status, found) = report(&daemon, &server.url(), &["--dry-run"]);
     assert_eq!(status, Some(0));
     let [tcp, udp] = &counters(&found)[..] else { panic!("{found}") };
@@ -334,21 +331,21 @@ fn counters_tell_which_ports_no_module_accounts_for() {
 
 #[test]
 fn counters_are_removed_only_if_asked_for_and_only_after_the_import() {
-    let (mut daemon, server) = (Daemon::start(), Server::start());
-    server.run(CLUSTER);
-    let url = server.url_as("node/1", "n1-s3cret");
+    let (mut daemon, server) = (Daemon::start(), Redis::start());
+    server.run_lines(CLUSTER);
+    let url = server.url_as("node/1", "n1-secret");
     let there =
         || ["node/1/tcp_ports_sequence", "node/1/udp_ports_sequence"].map(|key| server.has(key));
     // not asked for, a dry run, problems, no service
     assert_eq!(import(&daemon, &url, &["--dry-run", "--remove-sequences"]).status.code(), Some(0));
-    server.run("HSET module/traefik1/environment TCP_PORT x");
+    server.run_lines("HSET module/traefik1/environment TCP_PORT x");
     let (status, found) = report(&daemon, &url, &["--remove-sequences"]);
     assert_eq!((status, daemon.rows().len()), (Some(1), 0));
     assert_eq!(found["remarks"], json!(["the counters stay, since nothing was imported"]));
     daemon.kill();
     assert_eq!(import(&daemon, &url, &["--remove-sequences"]).status.code(), Some(7));
     daemon.restart();
-    server.run("HDEL module/traefik1/environment TCP_PORT");
+    server.run_lines("HDEL module/traefik1/environment TCP_PORT");
     assert_eq!(import(&daemon, &url, &[]).status.code(), Some(0));
     assert_eq!(there(), [true, true]);
 
@@ -363,7 +360,9 @@ fn counters_are_removed_only_if_asked_for_and_only_after_the_import() {
     assert!(counters(&found).iter().all(|counter| counter.3 == false), "{found}");
 
     // what is left out on purpose does not hold it up
-    server.run("SET node/1/tcp_ports_sequence 20005\nHSET module/traefik1/environment TCP_PORT x");
+    server.run_lines(
+        "SET node/1/tcp_ports_sequence 20005\nHSET module/traefik1/environment TCP_PORT x",
+    );
     let output = import(&daemon, &url, &["--remove-sequences", "--skip-invalid"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("node/1/tcp_ports_sequence is removed"), "{output:?}");
@@ -372,13 +371,13 @@ fn counters_are_removed_only_if_asked_for_and_only_after_the_import() {
 
 #[test]
 fn without_the_right_to_remove_counters_all_is_imported_and_it_is_said() {
-    let server = Server::start();
-    server.run(CLUSTER);
-    let replica = Server::replica_of(&server);
+    let server = Redis::start();
+    server.run_lines(CLUSTER);
+    let replica = Redis::replica_of(&server, "");
     for (url, reason) in [
         (server.url(), "this user may not"),
         (replica.url(), "this user may not"),
-        (replica.url_as("all", "a-s3cret"), "this Redis is a replica"),
+        (replica.url_as("leader", "leader-secret"), "this Redis is a replica"),
     ] {
         let daemon = Daemon::start();
         let (status, found) = report(&daemon, &url, &["--remove-sequences"]);
@@ -400,60 +399,66 @@ fn without_the_right_to_remove_counters_all_is_imported_and_it_is_said() {
 
 #[test]
 fn a_key_or_a_command_that_is_forbidden_is_named_and_nothing_is_imported() {
-    let (daemon, server) = (Daemon::start(), Server::start());
-    server.run(CLUSTER);
-    let limited = server.url_as("limited", "l-s3cret");
+    let (daemon, server) = (Daemon::start(), Redis::start());
+    server.run_lines(CLUSTER);
+    let access = "nocommands +get +hgetall +auth resetchannels ~cluster/* ~node/* ~module/*";
+    server.run_lines(&format!("ACL SETUSER limited on >l-secret {access}"));
+    let limited = server.url_as("limited", "l-secret");
     refused(&daemon, &limited, &["HMGET module/ldapproxy1/environment", "may not"]);
-    server
-        .run("ACL SETUSER limited +hmget resetkeys ~cluster/* ~node/* ~module/mail1/* ~module/l*");
+    server.run_lines(
+        "ACL SETUSER limited +hmget resetkeys ~cluster/* ~node/* ~module/mail1/* ~module/l*",
+    );
     refused(&daemon, &limited, &["HMGET module/nethvoice1/environment", "may not"]);
-    server.run("ACL SETUSER limited resetkeys ~cluster/* ~module/* ~node/1/tcp*");
+    server.run_lines("ACL SETUSER limited resetkeys ~cluster/* ~module/* ~node/1/tcp*");
     refused(&daemon, &limited, &["GET node/1/udp_ports_sequence", "may not"]);
-    server.run("ACL SETUSER limited resetkeys ~node/* ~module/*");
+    server.run_lines("ACL SETUSER limited resetkeys ~node/* ~module/*");
     refused(&daemon, &limited, &["HGETALL cluster/module_node", "may not"]);
-    server.run("ACL SETUSER limited ~cluster/*");
+    server.run_lines("ACL SETUSER limited ~cluster/*");
     assert_eq!(import(&daemon, &limited, &[]).status.code(), Some(0));
     assert_eq!(daemon.rows(), taken());
 }
 
 #[test]
 fn passwords_come_from_a_file_the_url_or_the_environment_and_are_never_shown() {
-    let (daemon, server) = (Daemon::start(), Server::start());
-    server.run(CLUSTER);
-    server.run("ACL SETUSER default off");
+    let (daemon, server) = (Daemon::start(), Redis::start());
+    server.run_lines(CLUSTER);
+    server.run_lines("ACL SETUSER default off");
     refused(&daemon, &server.url(), &["it wants a password"]);
-    refused(&daemon, &server.url_as("all", "wrong-s3cret"), &["refuses the user or the password"]);
-    let tcp = format!("redis://nobody:x-s3cret@127.0.0.1:{}", server.port);
+    refused(&daemon, &server.url_as("all", "wrong-secret"), &["refuses the user or the password"]);
+    let tcp = format!("redis://nobody:x-secret@127.0.0.1:{}", server.port);
     refused(&daemon, &tcp, &["refuses the user or the password"]);
 
     let file = daemon.path("password");
-    fs::write(&file, "n1-s3cret\n").unwrap();
+    fs::write(&file, "n1-secret\n").unwrap();
     let url = format!("redis://node%2F1@127.0.0.1:{}", server.port);
     let run = |url: &str, variable: &str, options: &[&str]| {
         let mut command = portsctl(&daemon.path("admin-varlink"), url, options);
         let output = command.env("PORTSD_REDIS_PASSWORD", variable).output().unwrap();
-        assert!(!format!("{output:?}").contains("s3cret"), "{output:?}");
+        assert!(!format!("{output:?}").contains("secret"), "{output:?}");
         output.status.code()
     };
     let from_file = ["--dry-run", "--password-file", file.to_str().unwrap()];
     assert_eq!(run(&url, "", &["--dry-run"]), Some(1));
-    assert_eq!(run(&url, "n1-s3cret", &["--dry-run"]), Some(0));
-    assert_eq!(run(&url, "wrong-s3cret", &from_file), Some(0));
-    assert_eq!(run(&server.url_as("all", "a-s3cret"), "wrong-s3cret", &["--dry-run"]), Some(0));
-    assert_eq!(run(&server.url_as("node/1", "wrong-s3cret"), "", &from_file), Some(0));
+    assert_eq!(run(&url, "n1-secret", &["--dry-run"]), Some(0));
+    assert_eq!(run(&url, "wrong-secret", &from_file), Some(0));
+    assert_eq!(
+        run(&server.url_as("leader", "leader-secret"), "wrong-secret", &["--dry-run"]),
+        Some(0)
+    );
+    assert_eq!(run(&server.url_as("node/1", "wrong-secret"), "", &from_file), Some(0));
     fs::write(&file, "").unwrap();
-    assert_eq!(run(&url, "n1-s3cret", &from_file), Some(2));
+    assert_eq!(run(&url, "n1-secret", &from_file), Some(2));
     fs::remove_file(&file).unwrap();
-    assert_eq!(run(&url, "n1-s3cret", &from_file), Some(1));
+    assert_eq!(run(&url, "n1-secret", &from_file), Some(1));
 }
 
 #[test]
 fn urls_that_cant_be_used_are_refused_without_showing_them() {
     let daemon = Daemon::start();
     for (url, word) in [
-        ("rediss://:s3cret@127.0.0.1:6379", "TLS"),
-        ("http://:s3cret@127.0.0.1", "redis://"),
-        (":s3cret@127.0.0.1", "redis://"),
+        ("rediss://:secret@127.0.0.1:6379", "TLS"),
+        ("http://:secret@127.0.0.1", "redis://"),
+        (":secret@127.0.0.1", "redis://"),
         ("redis://:s3/cret@127.0.0.1", "redis://"),
     ] {
         let output = import(&daemon, url, &[]);
@@ -462,22 +467,41 @@ fn urls_that_cant_be_used_are_refused_without_showing_them() {
     }
 }
 
+/// Answers as a server does that has one module, mail1, and no counters.
+fn sound(command: &[String], stream: &mut TcpStream) -> bool {
+    let answer: &[u8] = match command[0].as_str() {
+        "AUTH" | "SELECT" => b"+OK\r\n",
+        "HGETALL" => b"*2\r\n$5\r\nmail1\r\n$1\r\n1\r\n",
+        "HMGET" => b"*4\r\n$-1\r\n$5\r\n20000\r\n$-1\r\n$-1\r\n",
+        "GET" => b"$-1\r\n",
+        other => panic!("{other}"),
+    };
+    // whoever hangs up is heard of when the next command is read
+    let _ = stream.write_all(answer);
+    true
+}
+
+/// Soundly, until that command comes.
+fn sound_but(name: &'static str, manner: impl Manner) -> impl Manner {
+    move |command: &[String], stream: &mut TcpStream| {
+        if command[0] == name { manner(command, stream) } else { sound(command, stream) }
+    }
+}
+
+const LOADING: &[u8] = b"-LOADING Redis is loading the dataset in memory\r\n";
+
 #[test]
 fn a_server_that_loads_its_data_is_waited_for_and_given_up_on() {
     let daemon = Daemon::start();
-    let loading = |stream: &mut UnixStream| {
-        let _ = stream.write_all(b"-LOADING Redis is loading the dataset in memory\r\n");
-        true
-    };
     // the pauses between 25 attempts take longer than people are left without a word
     let attempts = AtomicUsize::new(0);
-    let fake = Fake::start(move |command, stream| {
+    let fake = FalseRedis::start(move |command: &[String], stream: &mut TcpStream| {
         let is_login = command[0] == "AUTH";
         let attempts = attempts.fetch_add(usize::from(is_login), Ordering::Relaxed);
-        if attempts < 25 { loading(stream) } else { sound_answer(command, stream) }
+        if attempts < 25 { stream.write_all(LOADING).is_ok() } else { sound(command, stream) }
     });
     // the login, too, is told that it is loading
-    let url = format!("{}?user=all&pass=a-s3cret&db=2", fake.url());
+    let url = format!("{}/2", fake.url_with("leader:a-secret@"));
     let output = import(&daemon, &url, &["--json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(daemon.rows(), [row("mail1", "tcp", 20000, 20000)]);
@@ -489,45 +513,37 @@ fn a_server_that_loads_its_data_is_waited_for_and_given_up_on() {
     assert_eq!(heard.iter().filter(|command| command[0] == "AUTH").count(), 26, "{heard:?}");
 
     let daemon = Daemon::start();
-    let fake = Fake::start(move |_, stream| loading(stream));
+    let fake = FalseRedis::start(says(LOADING));
     refused(&daemon, &fake.url(), &["still loads its data"]);
     // it begins to load again amid the import
-    let fake = Fake::start(move |command, stream| {
-        if command[0] == "GET" { loading(stream) } else { sound_answer(command, stream) }
-    });
+    let fake = FalseRedis::start(sound_but("GET", says(LOADING)));
     refused(&daemon, &fake.url(), &["still loads its data"]);
 }
+
+const PART: &[u8] = b"*2\r\n$5\r\nmai";
 
 #[test]
 fn servers_that_hang_or_hang_up_are_told_apart() {
     let daemon = Daemon::start();
-    let part = b"*2\r\n$5\r\nmai";
-    let hangs = Fake::start(|_, _| true);
-    refused(&daemon, &hangs.url(), &["no answer within 5 seconds"]);
-    let hangs_amid = Fake::start(|_, stream| stream.write_all(part).is_ok());
-    refused(&daemon, &hangs_amid.url(), &["no answer within 5 seconds"]);
-    let hangs_later =
-        Fake::start(|command, stream| command[0] == "HMGET" || sound_answer(command, stream));
-    refused(&daemon, &hangs_later.url(), &["no answer within 5 seconds"]);
-    let trickles = Fake::start(|_, stream| {
+    let silent = FalseRedis::start(says(b""));
+    let silent_amid = FalseRedis::start(says(PART));
+    let silent_later = FalseRedis::start(sound_but("HMGET", says(b"")));
+    let trickling = FalseRedis::start(|_: &[String], stream: &mut TcpStream| {
         let _ = stream.write_all(b"$1000\r\n");
         while stream.write_all(b"x").is_ok() {
             thread::sleep(Duration::from_millis(300));
         }
         false
     });
-    refused(&daemon, &trickles.url(), &["no answer within 5 seconds"]);
-
-    let hangs_up = Fake::start(|_, _| false);
-    refused(&daemon, &hangs_up.url(), &["the connection ended before the answer"]);
-    let hangs_up_amid = Fake::start(|_, stream| {
-        let _ = stream.write_all(part);
-        false
-    });
-    refused(&daemon, &hangs_up_amid.url(), &["the connection ended before the answer"]);
-    let hangs_up_later =
-        Fake::start(|command, stream| command[0] != "GET" && sound_answer(command, stream));
-    refused(&daemon, &hangs_up_later.url(), &["the connection ended before the answer"]);
+    for hanging in [silent, silent_amid, silent_later, trickling] {
+        refused(&daemon, &hanging.url(), &["no answer within 5 seconds"]);
+    }
+    let gone = FalseRedis::start(hangs_up_after(b""));
+    let gone_amid = FalseRedis::start(hangs_up_after(PART));
+    let gone_later = FalseRedis::start(sound_but("GET", hangs_up_after(b"")));
+    for gone in [gone, gone_amid, gone_later] {
+        refused(&daemon, &gone.url(), &["the connection ended before the answer"]);
+    }
 }
 
 #[test]
@@ -541,24 +557,19 @@ fn what_is_no_redis_is_told() {
         b":1\r\n",
         b"*1\r\n$1\r\na\r\n",
     ] {
-        let fake = Fake::start(move |_, stream| {
-            let _ = stream.write_all(answer);
-            false
-        });
+        let fake = FalseRedis::start(hangs_up_after(answer));
         refused(&daemon, &fake.url(), &["is this Redis"]);
     }
-    let error = b"-ERR \x1b[2J what \x07 is this\r\n";
-    let fake = Fake::start(|_, stream| stream.write_all(error).is_ok());
+    let fake = FalseRedis::start(says(b"-ERR \x1b[2J what \x07 is this\r\n"));
     refused(
         &daemon,
         &fake.url(),
         &["HGETALL cluster/module_node was refused: ERR \\u{1b}[2J what"],
     );
-    let echo = Fake::start(|command, stream| {
+    let echo = FalseRedis::start(|command: &[String], stream: &mut TcpStream| {
         stream.write_all(format!("-ERR you sent {}\r\n", command.join(" ")).as_bytes()).is_ok()
     });
-    let url = format!("{}?user=all&pass=a-s3cret", echo.url());
-    refused(&daemon, &url, &["it refuses to let the user in (ERR)"]);
+    refused(&daemon, &echo.url_with("leader:a-secret@"), &["it refuses to let the user in (ERR)"]);
 }
 
 #[test]
@@ -580,8 +591,8 @@ fn where_nobody_listens_is_told() {
 
 #[test]
 fn ranges_that_ns8s_file_has_only_two_digits_of_are_made_good() {
-    let (daemon, server) = (Daemon::start(), Server::start());
-    server.run(CLUSTER);
+    let (daemon, server) = (Daemon::start(), Redis::start());
+    server.run_lines(CLUSTER);
     let file = daemon.path("ports.sqlite");
     let tables = "CREATE TABLE TCP_PORTS (start INT, end INT, module CHAR(255));
         CREATE TABLE UDP_PORTS (start INT, end INT, module CHAR(255));
@@ -601,7 +612,7 @@ fn ranges_that_ns8s_file_has_only_two_digits_of_are_made_good() {
 
 #[test]
 fn thousands_of_modules_are_taken_over() {
-    let (daemon, server) = (Daemon::start(), Server::start());
+    let (daemon, server) = (Daemon::start(), Redis::start());
     let script = "for n = 0, 4999 do
         redis.call('HSET', 'cluster/module_node', 'm' .. n, '1')
         redis.call('HSET', 'module/m' .. n .. '/environment', 'TCP_PORT', 20000 + 5 * n,

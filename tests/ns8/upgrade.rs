@@ -1,19 +1,15 @@
 //! `update-core.d/10upgrade_ports`: what NS8's own allocator has handed out is taken over, once.
 
-#[allow(dead_code, reason = "other tests need more of it")]
-#[path = "../import_redis/server.rs"]
-mod server;
-
 use std::fs;
 use std::process::Output;
 
 use rusqlite::Connection;
 use serde_json::json;
-use server::Server;
 
 use super::row;
 use crate::support::PORTS;
 use crate::support::ns8::Node;
+use crate::support::redis::Redis;
 
 fn legacy(node: &Node, rows: &str) {
     let tables = "CREATE TABLE IF NOT EXISTS TCP_PORTS (start INT, end INT, module CHAR(255));
@@ -23,7 +19,7 @@ fn legacy(node: &Node, rows: &str) {
 }
 
 /// Runs the script as NS8's node does; `redis` is who asks where.
-fn upgrade(node: &Node, redis: Option<(&Server, Option<&str>)>) -> Output {
+fn upgrade(node: &Node, redis: Option<(&Redis, Option<&str>)>) -> Output {
     let script = node.directory().join("update-core.d/10upgrade_ports");
     let mut command = node.command(script);
     // nobody listens there
@@ -31,11 +27,11 @@ fn upgrade(node: &Node, redis: Option<(&Server, Option<&str>)>) -> Output {
     if let Some((server, user)) = redis {
         command.env("REDIS_ADDRESS", format!("127.0.0.1:{}", server.port));
         if let Some(user) = user {
-            command.env("REDIS_USER", user).env("REDIS_PASSWORD", "n1-s3cret");
+            command.env("REDIS_USER", user).env("REDIS_PASSWORD", "n1-secret");
         }
     }
     let output = command.output().unwrap();
-    assert!(!said(&output).contains("s3cret"), "{output:?}");
+    assert!(!said(&output).contains("secret"), "{output:?}");
     output
 }
 
@@ -115,14 +111,14 @@ fn what_cant_be_taken_over_is_named_and_holds_up_nothing() {
 
 #[test]
 fn udp_ranges_that_ns8s_upgrade_misread_are_taken_from_the_modules() {
-    let (node, server) = (Node::start(), Server::start());
+    let (node, server) = (Node::start(), Redis::start());
     // as that upgrade has left it: of UDP ranges two digits, and no counters
     legacy(
         &node,
         "INSERT INTO TCP_PORTS VALUES (20000, 20003, 'mail1');
          INSERT INTO UDP_PORTS VALUES (2, 0, 'nethvoice1'), (20010, 20010, 'mail1');",
     );
-    server.run(
+    server.run_lines(
         "HSET cluster/module_node mail1 1 nethvoice1 1
          HSET module/mail1/environment TCP_PORTS_RANGE 20000-20003 UDP_PORT 20010
          HSET module/nethvoice1/environment UDP_PORTS_RANGE 20011-20019",
@@ -174,8 +170,8 @@ const COUNTERS: [&str; 2] = ["node/1/tcp_ports_sequence", "node/1/udp_ports_sequ
 
 #[test]
 fn without_the_file_the_counters_lead_to_the_modules_and_go() {
-    let (node, server) = (Node::start(), Server::start());
-    server.run(COUNTED);
+    let (node, server) = (Node::start(), Redis::start());
+    server.run_lines(COUNTED);
     ends(&upgrade(&node, None), 1, &["nothing was imported"]);
     assert_eq!(record(&node), None);
     ends(&upgrade(&node, Some((&server, Some("node/1")))), 0, &["2 imported", "From Redis:"]);
@@ -191,8 +187,8 @@ fn without_the_file_the_counters_lead_to_the_modules_and_go() {
 
 #[test]
 fn counters_that_may_not_be_removed_are_told_of() {
-    let (node, server) = (Node::start(), Server::start());
-    server.run(COUNTED);
+    let (node, server) = (Node::start(), Redis::start());
+    server.run_lines(COUNTED);
     let expected = ["2 imported", "tcp_ports_sequence was not removed", "<4>portsd: not all"];
     ends(&upgrade(&node, Some((&server, None))), 0, &expected);
     assert!(record(&node).unwrap().contains("was not removed"));
@@ -201,9 +197,9 @@ fn counters_that_may_not_be_removed_are_told_of() {
 
 #[test]
 fn a_new_node_has_nothing_to_take_over() {
-    let (node, server) = (Node::start(), Server::start());
+    let (node, server) = (Node::start(), Redis::start());
     // what the module was given first; it has been moved since
-    server.run(
+    server.run_lines(
         "HSET cluster/module_node mail1 1
          HSET module/mail1/environment TCP_PORT 20000 TCP_PORTS_RANGE 20000-20003",
     );

@@ -1,5 +1,7 @@
 //! Redis away, hanging, loading, behind; and modules that nobody knows yet, or ever.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
@@ -7,7 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::support::redis::{FalseRedis, Manner, Redis, authorizations};
+use super::support::redis::{FalseRedis, Redis, authorizations, hangs_up_after, says};
 use super::support::varlink::{Client, result};
 use super::support::{Daemon, M1, M2, PORTS, connect_as, is_root, wait_for};
 use super::{AWAY, BACK, allocate_for, client, give, modules, said, unavailable, unknown, who};
@@ -110,50 +112,60 @@ fn a_server_that_never_answered_is_in_nobodys_way() {
     wait_for("Redis", || allocate_for(&daemon, "mail1", 1).ok());
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "others hang up")]
-/// A reply to each command as a server has it that knows of one module, `mail1` on node 1.
-fn sound(words: &[String]) -> Option<Vec<u8>> {
+/// Answers as a server does that knows of one module, `mail1` on node 1.
+fn sound(words: &[String], stream: &mut TcpStream) -> bool {
     let words: Vec<_> = words.iter().map(String::as_str).collect();
-    Some(match words[..] {
-        ["EXISTS", _] => b":1\r\n".to_vec(),
-        ["HGET", "cluster/module_node", "mail1"] => b"$1\r\n1\r\n".to_vec(),
-        ["HGET", "cluster/tcp_ports_demand", "mail1"] => b"$1\r\n4\r\n".to_vec(),
+    let answer: &[u8] = match words[..] {
+        ["EXISTS", _] => b":1\r\n",
+        ["HGET", "cluster/module_node", "mail1"] => b"$1\r\n1\r\n",
+        ["HGET", "cluster/tcp_ports_demand", "mail1"] => b"$1\r\n4\r\n",
         ["SRANDMEMBER", "cluster/authorizations/module/mail1", _] => {
-            b"*1\r\n$13\r\nnode:portsadm\r\n".to_vec()
+            b"*1\r\n$13\r\nnode:portsadm\r\n"
         }
-        ["HGETALL", "cluster/module_node"] => b"*2\r\n$5\r\nmail1\r\n$1\r\n1\r\n".to_vec(),
-        ["SRANDMEMBER", ..] => b"*0\r\n".to_vec(),
-        ["AUTH", ..] => b"+OK\r\n".to_vec(),
-        _ => b"$-1\r\n".to_vec(),
-    })
+        ["HGETALL", "cluster/module_node"] => b"*2\r\n$5\r\nmail1\r\n$1\r\n1\r\n",
+        ["SRANDMEMBER", ..] => b"*0\r\n",
+        ["AUTH", ..] => b"+OK\r\n",
+        _ => b"$-1\r\n",
+    };
+    stream.write_all(answer).is_ok()
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "others hang up")]
-fn loading(_: &[String]) -> Option<Vec<u8>> {
-    Some(b"-LOADING Redis is loading the dataset in memory\r\n".to_vec())
-}
+const LOADING: &[u8] = b"-LOADING Redis is loading the dataset in memory\r\n";
+
+/// Stops answering soundly in one way.
+type Failing = fn(&FalseRedis);
+
+const FAILINGS: [Failing; 8] = [
+    |server| server.become_another(says(LOADING)),
+    |server| server.become_another(hangs_up_after(b"")),
+    // hangs up in the middle of a reply
+    |server| {
+        server.become_another(|words: &[String], stream: &mut TcpStream| {
+            words[0] == "EXISTS" && stream.write_all(b":1\r\n$100\r\nab").is_ok()
+        });
+    },
+    |server| server.become_another(says(b"HTTP/1.1 400 Bad Request\r\n\r\n")),
+    |server| server.become_another(says(b"-MASTERDOWN Link with MASTER is down\r\n")),
+    |server| server.become_another(says(b":0\r\n")),
+    |server| server.become_another(says(b"")),
+    // more than anybody wants to know
+    |server| {
+        server.become_another(|_: &[String], stream: &mut TcpStream| {
+            let endless = [b"$400000000\r\n".to_vec(), vec![b'x'; 3_000_000]].concat();
+            stream.write_all(&endless).is_ok()
+        });
+    },
+];
 
 #[test]
 fn a_server_that_fails_in_any_manner_is_away_until_it_does_not() {
-    let server = FalseRedis::start(loading);
+    let server = FalseRedis::start(says(LOADING));
     let daemon = Daemon::with_config(&server.config_with("node:very-secret@"));
     assert_eq!(allocate_for(&daemon, "mail1", 1), Err(unavailable()));
     server.become_another(sound);
     wait_for("the server", || allocate_for(&daemon, "mail1", 1).ok());
-    let manners: [Manner; 8] = [
-        loading,
-        |_| None,
-        // hangs up in the middle of a reply
-        |words| if words[0] == "EXISTS" { Some(b":1\r\n$100\r\nab".to_vec()) } else { None },
-        |_| Some(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
-        |_| Some(b"-MASTERDOWN Link with MASTER is down\r\n".to_vec()),
-        |_| Some(b":0\r\n".to_vec()),
-        |_| Some(Vec::new()),
-        // more than anybody wants to know
-        |_| Some([b"$400000000\r\n".to_vec(), vec![b'x'; 3_000_000]].concat()),
-    ];
-    for (count, manner) in (1..).zip(manners) {
-        server.become_another(manner);
+    for (count, fail) in (1..).zip(FAILINGS) {
+        fail(&server);
         // what is known still counts, and nobody else is known
         wait_until_stale_by_calls(&daemon);
         assert_eq!(allocate_for(&daemon, "web1", 1), Err(unavailable()), "{count}");
@@ -203,8 +215,9 @@ fn a_connection_that_was_closed_for_idleness_is_no_outage() {
 #[test]
 fn no_password_is_told() {
     // a server that says what it was given
-    let server = FalseRedis::start(|words| {
-        Some(format!("-ERR unknown command, with args: {}\r\n", words.join(" ")).into_bytes())
+    let server = FalseRedis::start(|words: &[String], stream: &mut TcpStream| {
+        let said = format!("-ERR unknown command, with args: {}\r\n", words.join(" "));
+        stream.write_all(said.as_bytes()).is_ok()
     });
     let daemon = Daemon::with_config(&server.config_with("node:very-secret@"));
     wait_for("the log", || (said(&daemon, AWAY) > 0).then_some(()));

@@ -11,7 +11,7 @@ fn keys_that_a_module_can_write_have_no_effect() {
     let redis = Redis::start();
     redis.module("m1", "1", &["node:fwadm"], "1", "0");
     let daemon = Daemon::with_config(&redis.config());
-    let write = |words: &[&str]| redis.run_as("module/m1", "m1-secret", words);
+    let write = |words: &[&str]| redis.run_as::<redis::Value>("module/m1", "m1-secret", words);
     for words in [
         &["SADD", "module/m1/authorizations", "node:portsadm"][..],
         &["SADD", "module/m1/roles/portsadm", "node:portsadm"],

@@ -1,5 +1,6 @@
 //! Real Redis servers with the cluster's keys, and a false one.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,11 +16,12 @@ use tempfile::TempDir;
 
 use super::{directory, wait_for};
 
-/// As on a node: anybody may read what is not secret, a module may write its own keys and no others,
-/// the leader everything.
+/// As on a node: anybody may read what is not secret, a module and the node's agent may write their own
+/// keys and no others, the leader everything.
 const ACCESS: &str = "\
 user default on nopass resetchannels ~cluster/* ~node/* ~module/* -@all +@read +@connection +info
 user leader on >leader-secret ~* &* +@all
+user node/1 on >n1-secret resetchannels ~node/1/* %R~cluster/* %R~module/* -@all +@read +@write +@connection
 user module/m1 on >m1-secret resetchannels ~module/m1/* +@all -@dangerous
 masteruser leader
 masterauth leader-secret
@@ -29,7 +31,7 @@ masterauth leader-secret
 pub struct Redis {
     child: Child,
     directory: TempDir,
-    port: u16,
+    pub port: u16,
     /// The port of its leader, if it is a replica.
     leader: Option<u16>,
     settings: &'static str,
@@ -75,7 +77,7 @@ impl Redis {
 
     fn wait_until_ready(&self) {
         wait_for("redis-server", || {
-            let mut connection = self.leader_connection()?;
+            let mut connection = self.connection_as("leader", "leader-secret")?;
             redis::cmd("PING").query::<String>(&mut connection).ok()
         });
     }
@@ -83,28 +85,38 @@ impl Redis {
     /// Waits until a replica is in touch with its leader.
     pub fn wait_for_leader(&self) {
         wait_for("replication", || {
-            let state: String =
-                redis::cmd("INFO").arg("replication").query(&mut self.leader_connection()?).ok()?;
+            let state: String = self.ask(&["INFO", "replication"]);
             state.contains("master_link_status:up").then_some(())
         });
     }
 
-    fn leader_connection(&self) -> Option<redis::Connection> {
-        self.connection_as("leader", "leader-secret")
-    }
-
     fn connection_as(&self, user: &str, password: &str) -> Option<redis::Connection> {
-        let url =
-            format!("redis://{}:{password}@127.0.0.1:{}", user.replace('/', "%2F"), self.port);
-        redis::Client::open(url).unwrap().get_connection().ok()
+        redis::Client::open(self.url_as(user, password)).unwrap().get_connection().ok()
     }
 
     /// What the leader may do; the words of one command.
     pub fn run(&self, words: &[&str]) -> Value {
+        self.ask(words)
+    }
+
+    /// As `run`, with a reply of that type.
+    pub fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
         self.run_as("leader", "leader-secret", words).unwrap()
     }
 
-    pub fn run_as(&self, user: &str, password: &str, words: &[&str]) -> redis::RedisResult<Value> {
+    /// Runs commands, one a line.
+    pub fn run_lines(&self, lines: &str) {
+        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            self.run(&line.split(' ').collect::<Vec<_>>());
+        }
+    }
+
+    pub fn run_as<T: redis::FromRedisValue>(
+        &self,
+        user: &str,
+        password: &str,
+        words: &[&str],
+    ) -> redis::RedisResult<T> {
         let mut connection = self.connection_as(user, password).unwrap();
         let mut command = redis::cmd(words[0]);
         for word in &words[1..] {
@@ -124,14 +136,39 @@ impl Redis {
         self.run(&["HSET", "cluster/module_node", id, node]);
     }
 
+    pub fn has(&self, key: &str) -> bool {
+        self.ask(&["EXISTS", key])
+    }
+
+    /// A number that grows with every change.
+    pub fn changes(&self) -> u64 {
+        let info: String = self.ask(&["INFO", "persistence"]);
+        let line = info.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+        line.unwrap().parse().unwrap()
+    }
+
+    /// How often each command was carried out so far, for anybody.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        let info: String = self.ask(&["INFO", "commandstats"]);
+        let count = |line: &str| {
+            let (name, count) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((name.to_owned(), count.split(',').next()?.parse().ok()?))
+        };
+        info.lines().filter_map(count).collect()
+    }
+
     /// How often a command was carried out.
     pub fn count(&self, command: &str) -> u64 {
-        let Value::BulkString(text) = self.run(&["INFO", "commandstats"]) else { panic!() };
-        let text = String::from_utf8(text).unwrap();
-        let line = format!("cmdstat_{command}:calls=");
-        text.lines()
-            .find_map(|found| found.strip_prefix(&line)?.split(',').next()?.parse().ok())
-            .unwrap_or(0)
+        self.counts().get(command).copied().unwrap_or(0)
+    }
+
+    /// Where it is, for whoever is on the node.
+    pub fn url(&self) -> String {
+        format!("unix://{}", self.socket().display())
+    }
+
+    pub fn url_as(&self, user: &str, password: &str) -> String {
+        format!("{}?user={user}&pass={password}", self.url())
     }
 
     /// A daemon's configuration for this server.
@@ -200,56 +237,85 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// What a false server does with a command, given in words: the bytes to reply, or `None` to hang up.
-pub type Manner = fn(&[String]) -> Option<Vec<u8>>;
+/// What a false server does with a command, given in words: it writes what comes back. `false` hangs up.
+pub trait Manner: Fn(&[String], &mut TcpStream) -> bool + Send + Sync + 'static {}
+impl<F: Fn(&[String], &mut TcpStream) -> bool + Send + Sync + 'static> Manner for F {}
+
+/// Always the same bytes.
+pub fn says(bytes: &'static [u8]) -> impl Manner {
+    move |_, stream| stream.write_all(bytes).is_ok()
+}
+
+/// The bytes once, and then it hangs up.
+pub fn hangs_up_after(bytes: &'static [u8]) -> impl Manner {
+    move |_, stream| {
+        let _ = stream.write_all(bytes);
+        false
+    }
+}
 
 /// A false server, which answers as it is told.
 pub struct FalseRedis {
     port: u16,
-    manner: Arc<Mutex<Manner>>,
+    manner: Arc<Mutex<Arc<dyn Manner>>>,
+    /// The commands that came.
+    pub heard: Arc<Mutex<Vec<Vec<String>>>>,
 }
 
 impl FalseRedis {
-    pub fn start(manner: Manner) -> Self {
+    pub fn start(manner: impl Manner) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let manner = Arc::new(Mutex::new(manner));
-        let shared = Arc::clone(&manner);
+        let manner: Arc<Mutex<Arc<dyn Manner>>> = Arc::new(Mutex::new(Arc::new(manner)));
+        let server = Self { port, manner, heard: Arc::default() };
+        let (manner, heard) = (Arc::clone(&server.manner), Arc::clone(&server.heard));
+        // ends with the test program
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let manner = Arc::clone(&shared);
-                thread::spawn(move || answer(&stream.unwrap(), &manner));
+                let (manner, heard) = (Arc::clone(&manner), Arc::clone(&heard));
+                thread::spawn(move || serve(stream.unwrap(), &manner, &heard));
             }
         });
-        Self { port, manner }
+        server
     }
 
-    pub fn become_another(&self, manner: Manner) {
-        *self.manner.lock().unwrap() = manner;
+    pub fn become_another(&self, manner: impl Manner) {
+        *self.manner.lock().unwrap() = Arc::new(manner);
     }
 
-    pub fn config(&self) -> String {
-        self.config_with("")
+    pub fn url(&self) -> String {
+        self.url_with("")
     }
 
-    /// A daemon's configuration with a user and a password, such as `u:p@`.
+    /// With a user and a password, such as `u:p@`.
+    pub fn url_with(&self, login: &str) -> String {
+        format!("redis://{login}127.0.0.1:{}", self.port)
+    }
+
+    /// A daemon's configuration, with a user and a password.
     pub fn config_with(&self, login: &str) -> String {
-        config(&format!("redis://{login}127.0.0.1:{}", self.port))
+        config(&self.url_with(login))
     }
 }
 
-fn answer(stream: &TcpStream, manner: &Mutex<Manner>) -> Option<()> {
-    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-    let mut line = || lines.next()?.ok();
-    let mut output = stream;
-    loop {
-        let count: usize = line()?.strip_prefix('*')?.parse().ok()?;
-        let mut words = Vec::new();
-        for _ in 0..count {
-            line()?;
-            words.push(line()?);
+fn serve(mut stream: TcpStream, manner: &Mutex<Arc<dyn Manner>>, heard: &Mutex<Vec<Vec<String>>>) {
+    let mut commands = BufReader::new(stream.try_clone().unwrap());
+    while let Some(command) = next_command(&mut commands) {
+        heard.lock().unwrap().push(command.clone());
+        let manner = Arc::clone(&manner.lock().unwrap());
+        if !manner(&command, &mut stream) {
+            break;
         }
-        let manner = *manner.lock().unwrap();
-        output.write_all(&manner(&words)?).ok()?;
     }
+}
+
+fn next_command(commands: &mut impl BufRead) -> Option<Vec<String>> {
+    let mut lines = commands.lines();
+    let mut line = || lines.next()?.ok();
+    let count: usize = line()?.strip_prefix('*')?.parse().ok()?;
+    let word = |_| {
+        line()?;
+        line()
+    };
+    (0..count).map(word).collect()
 }
