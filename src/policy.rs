@@ -157,6 +157,8 @@ fn own(module: &Module, request: &Request, denied: impl Fn() -> Error) -> Result
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::model::{ModuleId, Part, PortCount, Protocol, RangeName, UserId, UserName};
     use crate::request::Target;
@@ -305,7 +307,7 @@ mod tests {
             ),
             (Request::Backup, [denied(None), denied(None), denied(None), node()]),
             (
-                Request::Reclaim { dry_run: true },
+                Request::Reclaim { dry_run: true, older_than: Duration::ZERO },
                 [denied(None), denied(None), denied(None), node()],
             ),
         ];

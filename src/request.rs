@@ -1,6 +1,7 @@
 //! What can be asked of portsd, without a word about either wire.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -253,6 +254,9 @@ pub enum Request {
     Reclaim {
         /// Only says what would be freed.
         dry_run: bool,
+        /// Spares what has not been held for so long: a module is registered after it has got its
+        /// ports.
+        older_than: Duration,
     },
     /// Takes over what others have handed out before.
     Import {

@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 
 use crate::allocator::bound::BoundPorts;
 use crate::allocator::pool::{Conditions, Edit, Import};
-use crate::allocator::{Allocator, Change, Outcome, State, plan_reclaim};
+use crate::allocator::{Allocator, Change, Gone, Outcome, State, plan_reclaim};
 use crate::error::{Error, StorageReason};
 use crate::journal::{Entry, Journal};
 use crate::model::{Demand, HistoryQuery, ModuleId, Origin, Owner, Protocol, Timestamp};
@@ -96,8 +96,16 @@ impl Service {
                 let source = self.source.clone();
                 self.look(peer, request, move |call| call.list_modules(&source)).await
             }
-            Request::Reclaim { dry_run } => {
-                self.reclaim(peer, request, dry_run, entry, patience_ends).await
+            Request::Reclaim { dry_run, older_than } => {
+                let present = self.present(peer, &request).await?;
+                if !dry_run {
+                    return self.change(peer, request, present, entry, patience_ends).await;
+                }
+                let reply = self.look(peer, request, move |call| {
+                    let present = present.map(|present| present.ids(call.state));
+                    call.reclaimable(&Gone { present, older_than })
+                });
+                reply.await?
             }
             Request::Import { ref ranges, dry_run: true, skip_invalid } => {
                 let ranges = Arc::clone(ranges);
@@ -253,8 +261,8 @@ impl<'a> Authorized<'a> {
     }
 
     /// What Reclaim would free.
-    fn reclaimable(&self, present: Option<&HashSet<ModuleId>>) -> Result<Reply, Error> {
-        let plan = plan_reclaim(self.state, present)?;
+    fn reclaimable(&self, gone: &Gone) -> Result<Reply, Error> {
+        let plan = plan_reclaim(self.state, gone, Timestamp::now())?;
         let freed = plan.edits.into_iter().filter_map(|edit| match edit {
             Edit::Free(allocation) => Some(allocation),
             _ => None,
@@ -327,7 +335,9 @@ impl<'a> Authorized<'a> {
             Request::Transfer { from, to } => {
                 Change::Transfer { from: from.clone(), to: to.clone() }
             }
-            Request::Reclaim { .. } => Change::Reclaim { present },
+            Request::Reclaim { older_than, .. } => {
+                Change::Reclaim(Gone { present, older_than: *older_than })
+            }
             Request::Import { ranges, skip_invalid, .. } => {
                 Change::Import { ranges: Arc::clone(ranges), skip_invalid: *skip_invalid }
             }

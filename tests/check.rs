@@ -178,8 +178,8 @@ fn owners_without_a_module_are_one_line_each() {
     let lines = [
         format!(
             "owners: mail1 belongs to no registered module and holds tcp {first}-{}, udp \
-             {first}-{first}. If the module exists, register it with `portsctl set-module`; if it \
-             is gone, `portsctl reclaim` frees what it held",
+             {first}-{first}. If the module exists, register it with `portsctl set-module`, or in \
+             the cluster where that is the registry; if it is gone, `portsctl reclaim` frees what it held",
             first + 1
         ),
         format!("owners: mail2_rsync belongs to no registered module and holds udp {}-", first + 1),

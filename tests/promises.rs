@@ -215,6 +215,29 @@ fn nothing_of_a_live_module_is_reclaimed_however_it_came_to_be_held() {
     assert_eq!(daemon.rows(), left);
 }
 
+#[test]
+fn what_a_module_has_got_before_it_is_registered_can_be_spared() {
+    let daemon = Daemon::start();
+    daemon.set_module("m1", 20, 20, true);
+    let [mut varlink, mut jsonrpc] = both_wires(&daemon, true, None);
+    for owner in ["old1", "new1", "new1_rsync"] {
+        allocate(&mut *varlink, owner, 2).unwrap();
+    }
+    let older = "UPDATE allocations SET allocated_at = allocated_at - 3600 WHERE owner = 'old1'";
+    rusqlite::Connection::open(daemon.database()).unwrap().execute(older, []).unwrap();
+    for (older_than, freed) in [(json!(3600), 1), (json!(4000), 0), (json!(0), 3), (json!(null), 3)]
+    {
+        for client in [&mut varlink, &mut jsonrpc] {
+            let parameters = json!({ "dryRun": true, "olderThan": older_than });
+            let reply = client.call(ADMIN, "Reclaim", parameters).unwrap();
+            assert_eq!(reply["freed"].as_array().unwrap().len(), freed, "{older_than}");
+        }
+    }
+    portsctl(&daemon, "reclaim --older-than 1h");
+    let owners: Vec<_> = daemon.rows().into_iter().map(|row| row.0).collect();
+    assert_eq!(owners, ["new1", "new1_rsync"]);
+}
+
 /// How to free what m1 holds.
 type Way = fn(&Daemon, &mut dyn Client);
 

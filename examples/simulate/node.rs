@@ -137,7 +137,7 @@ impl Node {
                 }
             }
             Call::Free { protocol } => release(*protocol, &Part::All),
-            Call::Remove => Ok(self.pool.plan_removal(|held| held == owner)),
+            Call::Remove => Ok(self.pool.plan_removal(|held| held.owner == *owner)),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::bound::BoundPorts;
 use super::pool::{self, Conditions, NamedWish, Plan, Release, Wish};
@@ -16,6 +17,16 @@ use crate::registry::{Asked, Registry};
 use crate::reply::{Imported, Problem};
 use crate::request::ImportedRange;
 use crate::store::{Edit, StoreError};
+
+/// What Reclaim frees: what is held for modules that are not there.
+#[derive(Debug, Clone)]
+pub struct Gone {
+    /// The modules that are there by the word of the registry's source, and then no other entry stays;
+    /// `None` if all that are registered are.
+    pub present: Option<HashSet<ModuleId>>,
+    /// For how long it has to have been held. Zero: however short.
+    pub older_than: Duration,
+}
 
 /// A change that has been authorised.
 #[derive(Debug, Clone)]
@@ -92,11 +103,7 @@ pub enum Change {
         to: Owner,
     },
     /// Frees what modules hold that are no longer there.
-    Reclaim {
-        /// The modules that are there by the word of the registry's source, and then no other entry
-        /// stays; `None` if all that are registered are.
-        present: Option<HashSet<ModuleId>>,
-    },
+    Reclaim(Gone),
     /// Takes over what others have handed out before.
     Import {
         /// The ranges, as they were kept.
@@ -264,7 +271,7 @@ impl Work {
                 on_registry(edits.unwrap_or_default(), Kind::Refresh)
             }
             Change::RemoveModule(id) => {
-                let plan = pool.plan_removal(|owner| state.registry.belongs_to(owner, &id));
+                let plan = pool.plan_removal(|one| state.registry.belongs_to(&one.owner, &id));
                 let edit = state.registry.get(&id).is_some().then_some(RegistryEdit::Remove(id));
                 Self { plan, registry: edit.into_iter().collect(), kind: Kind::RemoveModule }
             }
@@ -276,9 +283,9 @@ impl Work {
             Change::Transfer { from, to } => {
                 on_ports(pool.plan_transfer(&from, &to)?, Kind::Transfer)
             }
-            Change::Reclaim { present } => Self {
-                plan: plan_reclaim(state, present.as_ref())?,
-                registry: absent(&state.registry, present.as_ref()),
+            Change::Reclaim(gone) => Self {
+                plan: plan_reclaim(state, &gone, moment.now)?,
+                registry: absent(&state.registry, gone.present.as_ref()),
                 kind: Kind::Reclaim,
             },
             Change::Import { ranges, skip_invalid } => {
@@ -328,20 +335,19 @@ impl Work {
     }
 }
 
-/// What Reclaim frees: all that is held for modules that are not there. Those that are `present`
-/// are, or else those that are registered. A registry without any module says nothing about who is
-/// gone.
-pub(crate) fn plan_reclaim(
-    state: &State,
-    present: Option<&HashSet<ModuleId>>,
-) -> Result<Plan, Error> {
+/// What Reclaim frees. A registry without any module says nothing about who is gone.
+pub(crate) fn plan_reclaim(state: &State, gone: &Gone, now: Timestamp) -> Result<Plan, Error> {
+    let present = gone.present.as_ref();
     let is_registered = |id: &ModuleId| state.registry.get(id).is_some();
     let is_there =
         |id: &ModuleId| present.map_or_else(|| is_registered(id), |present| present.contains(id));
     if present.map_or_else(|| state.registry.is_empty(), HashSet::is_empty) {
         return Err(Error::RegistryUnavailable {});
     }
-    Ok(state.pool.plan_removal(|owner| Registry::is_gone(owner, is_there)))
+    let newest = now.before(gone.older_than);
+    // a clock that was put back spares nothing where nothing is to be spared
+    let is_old = |one: &Allocation| gone.older_than.is_zero() || one.allocated_at <= newest;
+    Ok(state.pool.plan_removal(|one| Registry::is_gone(&one.owner, is_there) && is_old(one)))
 }
 
 /// The entries of modules that are not `present`.

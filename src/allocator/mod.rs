@@ -9,6 +9,6 @@ mod state;
 
 pub use actor::{Allocator, LOCK_PATIENCE, start};
 pub(crate) use change::plan_reclaim;
-pub use change::{Change, Changed, Outcome};
+pub use change::{Change, Changed, Gone, Outcome};
 pub(crate) use state::take_in;
 pub use state::{Effect, Effects, State};

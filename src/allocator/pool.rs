@@ -161,10 +161,10 @@ impl Pool {
             .collect()
     }
 
-    /// Frees everything, claims included, of the owners that `goes` picks.
-    pub fn plan_removal(&self, goes: impl Fn(&Owner) -> bool) -> Plan {
+    /// Frees everything that `goes` picks, claims included.
+    pub fn plan_removal(&self, goes: impl Fn(&Allocation) -> bool) -> Plan {
         let held = Protocol::ALL.into_iter().flat_map(|protocol| self.space(protocol).list(None));
-        let edits = held.filter(|one| goes(&one.owner)).cloned().map(Edit::Free).collect();
+        let edits = held.filter(|one| goes(one)).cloned().map(Edit::Free).collect();
         Plan { kept: Vec::new(), edits }
     }
 

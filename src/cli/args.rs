@@ -254,6 +254,17 @@ pub(super) struct Reclaim {
     /// Only show what would be freed
     #[arg(long)]
     dry_run: bool,
+    /// Spare what has been held for less than this time, such as 1h: a module that is being installed
+    /// has its ports before it is registered
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    older_than: Option<u32>,
+}
+
+/// A time such as `1h` or `90s`, in whole seconds.
+fn seconds(text: &str) -> Result<u32, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    u32::try_from(time.as_secs()).map_err(|_| "too long a time".to_owned())
 }
 
 /// An action of NS8's node agent.
@@ -426,6 +437,10 @@ mod tests {
         );
         assert_eq!(parameters("portsctl reclaim --dry-run"), json!({"dryRun": true}));
         assert_eq!(parameters("portsctl reclaim"), json!({"dryRun": false}));
+        assert_eq!(
+            parameters("portsctl reclaim --older-than 90m"),
+            json!({"dryRun": false, "olderThan": 5400})
+        );
         assert_eq!(parameters("portsctl history"), json!({}));
         assert_eq!(
             parameters("portsctl history --port 20017 --protocol tcp --owner a --limit 5"),
@@ -469,6 +484,9 @@ mod tests {
             "portsctl claim 5 6 tcp",
             "portsctl transfer mail1",
             "portsctl reclaim x",
+            "portsctl reclaim --older-than 90",
+            "portsctl reclaim --older-than -1s",
+            "portsctl reclaim --older-than 200years",
             "portsctl import",
             "portsctl import sqlite",
             "portsctl import ports.sqlite",

@@ -8,6 +8,8 @@ mod spelling;
 mod tests;
 pub mod varlink;
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -106,8 +108,12 @@ fn decode(
             }
         }
         Method::Reclaim => {
-            let params = params(&["dryRun"])?;
-            Request::Reclaim { dry_run: params.required("dryRun")? }
+            let params = params(&["dryRun", "olderThan"])?;
+            let older_than: u32 = params.optional("olderThan")?.unwrap_or(0);
+            Request::Reclaim {
+                dry_run: params.required("dryRun")?,
+                older_than: Duration::from_secs(older_than.into()),
+            }
         }
         Method::Import => {
             let params = params(&["allocations", "dryRun", "skipInvalid"])?;

@@ -11,11 +11,9 @@ use std::time::Instant;
 use super::Service;
 use crate::allocator::{Change, Effect, State};
 use crate::error::Error;
-use crate::journal::Entry;
 use crate::model::{ModuleId, Origin, UserName};
 use crate::peer::{Identity, Peer};
 use crate::registry::{Answer, Cluster, Present, Unavailable};
-use crate::reply::Reply;
 use crate::request::Request;
 
 /// Whether it is worth waiting for a module that the cluster does not know.
@@ -120,32 +118,17 @@ impl Service {
         Ok(())
     }
 
-    /// Reclaim, of what is held for modules that the cluster does not have on this node.
-    pub(super) async fn reclaim(
+    /// The modules of this node by the word of the cluster, where that is the source. Not for
+    /// everybody: the call is authorised first.
+    pub(super) async fn present(
         &self,
         peer: &Peer,
-        request: Request,
-        dry_run: bool,
-        entry: &Entry,
-        patience_ends: Instant,
-    ) -> Result<Reply, Error> {
-        let reading = match self.source.cluster() {
-            None => None,
-            Some(cluster) => {
-                // not for everybody
-                self.look(peer, request.clone(), |_| ()).await?;
-                let present = cluster.present().await;
-                let present = present.map_err(|_| Error::RegistryUnavailable {})?;
-                Some(Reading(present))
-            }
-        };
-        if !dry_run {
-            return self.change(peer, request, reading, entry, patience_ends).await;
-        }
-        let reply = self.look(peer, request, move |call| {
-            call.reclaimable(reading.map(|reading| reading.ids(call.state)).as_ref())
-        });
-        reply.await?
+        request: &Request,
+    ) -> Result<Option<Reading>, Error> {
+        let Some(cluster) = self.source.cluster() else { return Ok(None) };
+        self.look(peer, request.clone(), |_| ()).await?;
+        let present = cluster.present().await;
+        present.map(|present| Some(Reading(present))).map_err(|_| Error::RegistryUnavailable {})
     }
 }
 

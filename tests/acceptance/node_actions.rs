@@ -59,6 +59,15 @@ fn reclaimable(node: &Node, dry_run: bool) -> Vec<(u64, u64)> {
     ranges(&reply["freed"])
 }
 
+/// What `portsctl check` says about owners.
+fn check(node: &Node) -> Vec<String> {
+    let mut command = node.command(env!("CARGO_BIN_EXE_portsctl"));
+    let state = node.daemon.database();
+    let output = command.arg("check").arg("--state-dir").arg(state.parent().unwrap()).output();
+    let found = String::from_utf8(output.unwrap().stdout).unwrap();
+    found.lines().filter(|line| line.contains("owners")).map(str::to_owned).collect()
+}
+
 #[test]
 fn modules_with_the_portsadm_role_can_run_allocate_ports_and_deallocate_ports_and_others_cant() {
     let node = Node::start();
@@ -200,9 +209,13 @@ fn a_clone_that_dies_in_the_middle_leaves_nothing_behind() {
     node.add_module("mail3", 4, 1);
     rsync_port(&node, "mail3");
     assert_eq!(reclaimable(&node, true).len(), 3);
+    let found = check(&node);
+    assert!(found.iter().any(|line| line.contains("mail3 belongs")), "{found:?}");
+    assert!(found.iter().any(|line| line.contains("mail3_rsync belongs")), "{found:?}");
     assert_eq!(held(&node).len(), before.len() + 3);
     assert_eq!(reclaimable(&node, false).len(), 3);
     assert_eq!(held(&node), before);
+    assert_eq!(check(&node), [""; 0]);
 }
 
 #[test]

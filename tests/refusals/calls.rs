@@ -82,7 +82,7 @@ pub fn granted() -> Vec<Call> {
             json!({ "start": 30_000, "end": 30_003, "protocols": both, "owner": "new", "name": "a" }),
         ),
         Call::new(ADMIN, "Transfer", json!({ "fromOwner": "m1", "toOwner": "m2" })),
-        Call::new(ADMIN, "Reclaim", json!({ "dryRun": false })),
+        Call::new(ADMIN, "Reclaim", json!({ "dryRun": false, "olderThan": 0 })),
     ]
 }
 
@@ -300,7 +300,8 @@ fn contradictory() -> Vec<Refused> {
 /// that it never has.
 fn malformed() -> impl Strategy<Value = Refused> {
     (select(granted()), any::<prop::sample::Index>(), 0..4).prop_map(|(mut call, index, fault)| {
-        let is_optional = |name: &str| ["mayMove", "keepExisting", "name", "start"].contains(&name);
+        let is_optional =
+            |name: &str| ["mayMove", "keepExisting", "name", "start", "olderThan"].contains(&name);
         let at = index.index(call.parameters.len());
         let (name, text) = call.parameters[at].clone();
         match fault {

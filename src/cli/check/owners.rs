@@ -14,8 +14,8 @@ pub(super) fn check(answers: &Answers) -> Report {
                 report.find(
                     Check::Owners,
                     format!("{owner} belongs to no registered module and holds {ranges}"),
-                    "if the module exists, register it with `portsctl set-module`; if it is gone, \
-                     `portsctl reclaim` frees what it held",
+                    "if the module exists, register it with `portsctl set-module`, or in the cluster \
+                     where that is the registry; if it is gone, `portsctl reclaim` frees what it held",
                 );
             }
         }
@@ -33,9 +33,13 @@ fn nobody_registered(allocations: &[Allocation]) -> Report {
     if !owners.is_empty() {
         report.find(
             Check::Owners,
-            format!("no module is registered, though ports are held for {}", owners.join(", ")),
+            format!(
+                "no module is registered, or the cluster can't be asked for them, though ports are \
+                 held for {}",
+                owners.join(", ")
+            ),
             "register the modules of this node with `portsctl set-module`, or free the ports with \
-             `portsctl remove-module`",
+             `portsctl remove-module`; where the cluster is the registry, see to its Redis",
         );
     }
     report
@@ -104,7 +108,8 @@ mod tests {
             ("web1", "udp", 20000, 20000),
             ("mail1", "udp", 20001, 20001),
         ]);
-        let expected = "no module is registered, though ports are held for mail1, web1";
+        let expected = "no module is registered, or the cluster can't be asked for them, though \
+                        ports are held for mail1, web1";
         assert_eq!(messages(&held, None), [expected]);
         assert!(messages(&held[1..2], None).is_empty());
         assert!(messages(&[], None).is_empty());
