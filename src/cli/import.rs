@@ -241,7 +241,7 @@ const UNACCOUNTED_MAX: usize = 10;
 
 /// What a counter tells, as lines of text.
 fn counter_lines(finding: &Finding) -> Vec<String> {
-    let Finding { key, protocol, value, unaccounted, remark, removed } = finding;
+    let Finding { key, protocol, value, unaccounted, remark, removed, .. } = finding;
     let mut lines: Vec<_> = remark.iter().cloned().collect();
     if let (Some(value), false) = (value, unaccounted.is_empty()) {
         let shown = unaccounted.iter().take(UNACCOUNTED_MAX).map(PortRange::to_string);
@@ -296,6 +296,7 @@ mod tests {
         let mut finding = Finding {
             key: "k".to_owned(),
             protocol: Protocol::Tcp,
+            exists: true,
             value: Some(20100),
             unaccounted: (0..12).map(|n| range(20000 + 2 * n)).collect(),
             remark: None,

@@ -161,6 +161,6 @@ impl Cluster {
     /// Whether the entry of that user is a memory, as far as it is known.
     #[must_use]
     pub fn is_stale(&self, user: &UserName) -> bool {
-        self.link.is_away() || self.told.is_memory(user)
+        self.link.is_silent() || self.told.is_memory(user)
     }
 }

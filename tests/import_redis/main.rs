@@ -119,7 +119,7 @@ fn the_nodes_own_modules_are_taken_over_once_and_redis_is_only_read() {
     let counter = |protocol: &str, value: u16| {
         json!({
             "key": format!("node/1/{protocol}_ports_sequence"), "protocol": protocol,
-            "value": value, "unaccounted": [], "remark": null, "removed": false
+            "exists": true, "value": value, "unaccounted": [], "remark": null, "removed": false
         })
     };
     let expected = json!({

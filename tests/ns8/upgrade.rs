@@ -54,14 +54,16 @@ fn record(node: &Node) -> Option<String> {
 
 #[test]
 fn the_old_file_is_taken_over_once_and_stays_as_it_is() {
-    let node = Node::start();
+    let (node, server) = (Node::start(), Redis::start());
+    server.run_lines("HSET cluster/module_node mail1 1");
     legacy(
         &node,
         "INSERT INTO TCP_PORTS VALUES (20000, 20003, 'mail1'), (20004, 20004, 'mail2_rsync');
          INSERT INTO UDP_PORTS VALUES (20000, 20001, 'mail1');",
     );
     let before = fs::read(node.state().join("ports.sqlite")).unwrap();
-    ends(&upgrade(&node, None), 0, &["3 imported", "portsd: taken over: "]);
+    let output = upgrade(&node, Some((&server, Some("node/1"))));
+    ends(&output, 0, &["3 imported", "portsd: taken over: "]);
     let rows = [
         row("mail1", "tcp", 20000, 20003),
         row("mail2_rsync", "tcp", 20004, 20004),
@@ -154,6 +156,24 @@ fn as_long_as_nothing_could_be_taken_over_it_is_tried_again() {
     fs::remove_file(node.state().join("portsd-import.txt")).unwrap();
     ends(&upgrade(&node, None), 0, &["0 imported, 1 were there already"]);
     assert_eq!(node.daemon.rows(), [row("mail1", "tcp", 20000, 20003)]);
+}
+
+#[test]
+fn counters_that_are_left_beside_the_file_go_too() {
+    let (node, server) = (Node::start(), Redis::start());
+    legacy(&node, "INSERT INTO TCP_PORTS VALUES (20000, 20003, 'mail1');");
+    server.run_lines(COUNTED);
+    server.run_lines("SET node/1/udp_ports_sequence x");
+    let output = upgrade(&node, Some((&server, Some("node/1"))));
+    ends(&output, 0, &["From Redis:", "is \"x\", which is no counter", "portsd: taken over: "]);
+    let rows = [row("mail1", "tcp", 20000, 20003), row("nethvoice1", "udp", 20000, 20009)];
+    assert_eq!(node.daemon.rows(), rows);
+    assert!(!COUNTERS.iter().any(|key| server.has(key)));
+    // the file is enough to go on, and what could not be looked for is said
+    let node = Node::start();
+    legacy(&node, "INSERT INTO TCP_PORTS VALUES (20000, 20003, 'mail1');");
+    ends(&upgrade(&node, None), 0, &["1 imported", "node/1/{tcp,udp}_ports_sequence", "not all"]);
+    assert!(record(&node).is_some());
 }
 
 /// A node of the time before the file, besides another one.

@@ -254,6 +254,17 @@ fn a_server_without_the_clusters_keys_takes_nothing_away() {
 }
 
 #[test]
+fn the_first_module_of_a_new_cluster_may_call_at_once() {
+    let redis = Redis::start();
+    let daemon = Daemon::with_config(&redis.config());
+    assert_eq!(allocate_for(&daemon, "mail1", 1), Err(unavailable()));
+    wait_for("the log", || (said(&daemon, AWAY) > 0).then_some(()));
+    redis.module("mail1", "1", &["node:portsadm"], "4", "4");
+    assert!(allocate_for(&daemon, "mail1", 1).is_ok());
+    assert_eq!((said(&daemon, AWAY), said(&daemon, BACK)), (1, 1));
+}
+
+#[test]
 fn a_replica_answers_without_its_leader_unless_it_is_told_not_to() {
     let mut leader = Redis::start();
     leader.module("mail1", "1", &["node:portsadm"], "4", "4");

@@ -50,6 +50,8 @@ pub struct Finding {
     pub key: String,
     /// Whose ports it counts.
     pub protocol: Protocol,
+    /// Whether the key is there.
+    pub exists: bool,
     /// The counter, if it is a number.
     pub value: Option<i64>,
     /// Ports below it that nobody accounts for: no module of the source, and nobody in portsd.
@@ -92,7 +94,8 @@ impl Sequence {
             format!("nothing tells how far {} ports were handed out", self.protocol);
         let remark = remark.map(|remark| format!("{remark}: {nothing_known}"));
         let (key, protocol) = (self.key.clone(), self.protocol);
-        Finding { key, protocol, value, unaccounted, remark, removed: false }
+        let exists = self.is_there();
+        Finding { key, protocol, exists, value, unaccounted, remark, removed: false }
     }
 
     /// The ranges of this protocol in the source, as far as they are ranges.

@@ -2,9 +2,10 @@
 //!
 //! One task owns the connection. It takes the questions that wait, sends them in one pipeline, and
 //! hands out the replies: one round trip at a time, for everybody who waits. Whoever asks waits
-//! [`PATIENCE`] at the most. A connection that is lost, does not answer in that time, or does not
-//! have the cluster's keys is given up; until the task has a better one, every question is answered
-//! at once with [`Unavailable::Away`], so that an outage costs a caller nothing once it is known.
+//! [`PATIENCE`] at the most. A connection that is lost or does not answer in that time is given up;
+//! until the task has a better one, every question is answered at once with [`Unavailable::Away`],
+//! so that an outage costs a caller nothing once it is known. A server without the cluster's keys
+//! can't answer a question either, but may at the next one: a new cluster gets its first module.
 
 mod bounded;
 
@@ -61,6 +62,8 @@ enum Health {
     Starting,
     /// It answers.
     Up,
+    /// It answers, but has nothing of a cluster.
+    Empty,
     /// It does not: questions are not asked.
     Away,
 }
@@ -82,14 +85,14 @@ impl Link {
         Self { questions: sender, health: watched }
     }
 
-    /// Whether Redis is known not to answer.
-    pub fn is_away(&self) -> bool {
-        *self.health.borrow() == Health::Away
+    /// Whether Redis is known to have no answers.
+    pub fn is_silent(&self) -> bool {
+        matches!(*self.health.borrow(), Health::Away | Health::Empty)
     }
 
     /// The replies to the commands.
     pub async fn ask(&self, commands: Vec<Cmd>) -> Result<Replies, Unavailable> {
-        if self.is_away() {
+        if *self.health.borrow() == Health::Away {
             return Err(Unavailable::Away);
         }
         let (answer, receiver) = oneshot::channel();
@@ -134,7 +137,6 @@ impl Keeper {
         loop {
             let cause = match in_time(Connection::open(&self.url, &self.order)).await {
                 Ok(connection) => {
-                    self.set_up();
                     let opened = Instant::now();
                     match self.serve(connection).await {
                         End::Unwanted => return,
@@ -146,7 +148,7 @@ impl Keeper {
                 }
                 Err(cause) => cause,
             };
-            self.set_away(cause);
+            self.set_silent(Health::Away, cause);
             if let Some(Unwanted) = self.refuse_for(self.pause).await {
                 return;
             }
@@ -158,18 +160,25 @@ impl Keeper {
     async fn serve(&mut self, mut connection: Connection) -> End {
         let mut round = Vec::new();
         loop {
+            // the first round has no question: it shows what the server has. Questions that are not
+            // answered are dropped, and whoever asks learns it by that
+            match in_time(connection.answer(round.drain(..))).await {
+                Ok(Contents::Cluster) => self.set_up(),
+                Ok(Contents::Nothing) => {
+                    self.set_silent(Health::Empty, format!("it has no key {MODULE_NODE}"));
+                }
+                Err(cause) => return End::Failed(cause),
+            }
+            self.pause = RETRY_MIN;
+            let is_empty = *self.health.borrow() == Health::Empty;
             tokio::select! {
                 count = self.questions.recv_many(&mut round, ROUND_QUESTIONS_MAX) => {
                     if count == 0 {
                         return End::Unwanted;
                     }
-                    // those that are not answered learn it when they are dropped
-                    if let Err(cause) = in_time(connection.answer(round.drain(..))).await {
-                        return End::Failed(cause);
-                    }
-                    self.pause = RETRY_MIN;
                 }
                 () = connection.lost() => return End::HungUp,
+                () = sleep(RETRY_MAX), if is_empty => {}
             }
         }
     }
@@ -193,14 +202,16 @@ impl Keeper {
         let redis = self.url.address();
         match before {
             Health::Starting => tracing::info!(%redis, "the cluster's modules are known"),
-            Health::Away => tracing::info!(%redis, "the cluster's modules are known again"),
+            Health::Away | Health::Empty => {
+                tracing::info!(%redis, "the cluster's modules are known again");
+            }
             Health::Up => {}
         }
     }
 
     /// Says so once, whatever the further attempts meet.
-    fn set_away(&self, cause: Cause) {
-        if self.health.send_replace(Health::Away) != Health::Away {
+    fn set_silent(&self, health: Health, cause: Cause) {
+        if let Health::Starting | Health::Up = self.health.send_replace(health) {
             let redis = self.url.address();
             let cause = self.url.without_password(cause);
             tracing::warn!(
@@ -217,7 +228,16 @@ async fn in_time<T>(work: impl Future<Output = Result<T, Cause>>) -> Result<T, C
     timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(format!("no answer in {PATIENCE:?}")))
 }
 
-/// A connection that has answered.
+/// What a server has.
+enum Contents {
+    /// The cluster's keys.
+    Cluster,
+    /// None of them. A replica that has never been in touch with its leader, or a Redis of something
+    /// else: that says nothing about anybody.
+    Nothing,
+}
+
+/// A connection.
 struct Connection {
     order: Arc<Order>,
     redis: MultiplexedConnection,
@@ -238,15 +258,14 @@ impl Connection {
         let opened =
             MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await;
         let (redis, driver) = opened.map_err(|error| error.to_string())?;
-        let order = Arc::clone(order);
-        let mut connection = Self { order, redis, allowance, driver: Box::pin(driver) };
-        // it counts when it has what is asked for
-        connection.answer(std::iter::empty()).await?;
-        Ok(connection)
+        Ok(Self { order: Arc::clone(order), redis, allowance, driver: Box::pin(driver) })
     }
 
-    /// Answers the questions in one round trip.
-    async fn answer(&mut self, questions: impl Iterator<Item = Question>) -> Result<(), Cause> {
+    /// Answers the questions in one round trip, if the server has answers.
+    async fn answer(
+        &mut self,
+        questions: impl Iterator<Item = Question>,
+    ) -> Result<Contents, Cause> {
         // numbered as they are sent: Redis answers them in this order
         let questions: Vec<_> = questions.map(|question| (question, self.order.now())).collect();
         let mut pipeline = Pipeline::new();
@@ -258,13 +277,15 @@ impl Connection {
         let replies = self.round_trip(&pipeline).await?;
         let mut replies = replies.into_iter();
         self.allowance.store(REPLY_BYTES_MAX, Ordering::Relaxed);
-        check(replies.next())?;
+        if let Contents::Nothing = contents(replies.next())? {
+            return Ok(Contents::Nothing);
+        }
         for (Question { commands, answer }, asked) in questions {
             let values = replies.by_ref().take(commands.len()).collect();
             // whoever has stopped waiting needs no answer
             let _ = answer.send(Replies { values, asked });
         }
-        Ok(())
+        Ok(Contents::Cluster)
     }
 
     async fn round_trip(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, Cause> {
@@ -300,12 +321,11 @@ async fn connect(address: &ConnectionAddr) -> Result<Box<dyn Stream>, Cause> {
     opened.map_err(|error| error.to_string())
 }
 
-/// Whether the server has what the cluster keeps. A replica that has never been in touch with its
-/// leader, or a Redis of something else, is empty: that says nothing about anybody.
-fn check(exists: Option<Value>) -> Result<(), Cause> {
+/// What the server has, by its reply to whether there is the key of all modules.
+fn contents(exists: Option<Value>) -> Result<Contents, Cause> {
     match exists {
-        Some(Value::Int(0)) => Err(format!("it has no key {MODULE_NODE}")),
-        Some(Value::Int(_)) => Ok(()),
+        Some(Value::Int(0)) => Ok(Contents::Nothing),
+        Some(Value::Int(_)) => Ok(Contents::Cluster),
         Some(Value::ServerError(error)) => Err(error.to_string()),
         _ => Err("it does not answer as Redis does".to_owned()),
     }

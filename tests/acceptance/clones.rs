@@ -1,18 +1,10 @@
-//! The sentences about the node's own actions, and the flows that go through them.
+//! The flows that move modules: clone-module and import-module take a port for a helper.
 
 use serde_json::{Value, json};
 
-use crate::support::ns8::{Node, Reply, ports, stdout};
+use crate::support::ns8::{Node, ports, stdout};
 use crate::support::{ADMIN, ranges};
-
-const NODE: Option<&str> = Some("");
-
-/// What a task of the node itself prints.
-#[track_caller]
-fn output(reply: &Reply) -> Value {
-    assert_eq!((reply.status.as_str(), reply.exit_code), ("completed", 0), "{reply:?}");
-    serde_json::from_str(&reply.output).unwrap()
-}
+use crate::{NODE, held, of, output};
 
 /// The one port that a helper of the module gets from the node.
 fn rsync_port(node: &Node, module_id: &str) -> u64 {
@@ -38,20 +30,6 @@ fn add_module(node: &Node, module_id: &str, tcp: u16, udp: u16) {
     node.daemon.set_module(module_id, tcp, udp, true);
 }
 
-/// What is held, as owner, protocol, start and end; no two overlap.
-fn held(node: &Node) -> Vec<(String, String, u16, u16)> {
-    let rows = node.daemon.rows();
-    for pair in rows.windows(2) {
-        assert!(pair[0].1 != pair[1].1 || pair[0].3 < pair[1].2, "{pair:?}");
-    }
-    rows
-}
-
-fn of<'a>(rows: &'a [(String, String, u16, u16)], owner: &str) -> Vec<(&'a str, u16, u16)> {
-    let own = rows.iter().filter(|row| row.0 == owner);
-    own.map(|(_, protocol, start, end)| (protocol.as_str(), *start, *end)).collect()
-}
-
 /// What would be freed for modules that are gone.
 fn reclaimable(node: &Node, dry_run: bool) -> Vec<(u64, u64)> {
     let parameters = json!({ "dryRun": dry_run });
@@ -66,79 +44,6 @@ fn check(node: &Node) -> Vec<String> {
     let output = command.arg("check").arg("--state-dir").arg(state.parent().unwrap()).output();
     let found = String::from_utf8(output.unwrap().stdout).unwrap();
     found.lines().filter(|line| line.contains("owners")).map(str::to_owned).collect()
-}
-
-#[test]
-fn modules_with_the_portsadm_role_can_run_allocate_ports_and_deallocate_ports_and_others_cant() {
-    let node = Node::start();
-    node.daemon.set_module("mail1", 4, 2, true);
-    node.daemon.set_module("web1", 4, 2, false);
-    let code = "print(agent.allocate_ports(4, 'tcp'), agent.deallocate_ports('tcp'))";
-    assert_eq!(stdout(&node.module("mail1", code)), "[20000, 20003] [[20000, 20003]]\n");
-    for code in ["agent.allocate_ports(4, 'tcp')", "agent.deallocate_ports('tcp')"] {
-        for id in ["web1", "ghost1"] {
-            let failed = node.module(id, code);
-            assert!(!failed.status.success(), "{failed:?}");
-        }
-        // nor does the role reach farther than the module
-        let code = code.replace("')", "', 'web1')");
-        assert!(!node.module("mail1", &code).status.success());
-    }
-    // a label that was taken away counts from the next call on
-    node.daemon.set_module("mail1", 4, 2, false);
-    assert!(!node.module("mail1", code).status.success());
-    assert_eq!(held(&node), []);
-}
-
-#[test]
-fn port_ranges_are_allocated_without_conflicts() {
-    let node = Node::start();
-    for number in 1..=4 {
-        node.daemon.set_module(&format!("mail{number}"), 40, 40, true);
-    }
-    let code = "for count in (1, 7, 3, 12):\n\
-                \x20   agent.allocate_ports(count, 'tcp')\n\
-                \x20   agent.allocate_ports(count, 'udp', keep_existing=True)\n";
-    // at once, with the node adding modules in between
-    std::thread::scope(|scope| {
-        for number in 1..=4 {
-            let node = &node;
-            scope.spawn(move || stdout(&node.module(&format!("mail{number}"), code)));
-            scope.spawn(move || node.add_module(&format!("web{number}"), 5, 5));
-        }
-    });
-    let rows = held(&node);
-    for number in 1..=4 {
-        let ports = |owner: &str, protocol: &str| -> u16 {
-            let own = of(&rows, owner).into_iter().filter(|row| row.0 == protocol);
-            own.map(|(_, start, end)| end - start + 1).sum()
-        };
-        let (mail, web) = (format!("mail{number}"), format!("web{number}"));
-        assert_eq!((ports(&mail, "tcp"), ports(&mail, "udp")), (12, 23), "{rows:?}");
-        assert_eq!((ports(&web, "tcp"), ports(&web, "udp")), (5, 5), "{rows:?}");
-    }
-}
-
-#[test]
-fn port_ranges_are_deallocated_and_can_be_allocated_again() {
-    let node = Node::start();
-    node.daemon.set_module("mail1", 4, 4, true);
-    let code = "first = agent.allocate_ports(4, 'tcp')\n\
-                assert agent.deallocate_ports('tcp') == [first]\n\
-                assert agent.deallocate_ports('tcp') == []\n\
-                assert agent.allocate_ports(4, 'tcp') == first\n\
-                agent.deallocate_ports('tcp')";
-    stdout(&node.module("mail1", code));
-    assert_eq!(held(&node), []);
-    // by everybody, once nothing else is left
-    let all = output(&node.task("allocate-ports", NODE, &ports(25001, "web1", "tcp", false)));
-    assert_eq!(all, json!([20000, 45000]));
-    let freed = json!({ "module_id": "web1", "protocol": "tcp" });
-    assert_eq!(output(&node.task("deallocate-ports", NODE, &freed)), json!([[20000, 45000]]));
-    assert_eq!(
-        stdout(&node.module("mail1", "print(agent.allocate_ports(4, 'tcp'))")),
-        "[20000, 20003]\n"
-    );
 }
 
 #[test]
