@@ -12,7 +12,7 @@ use crate::model::PortRange;
 
 mod registry;
 
-pub use registry::{ClusterConfig, NodeId, RedisUrl, RegistryConfig};
+pub use registry::{ClusterConfig, NodeId, RegistryConfig};
 
 /// Where the configuration is, unless the command line says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/portsd/portsd.toml";

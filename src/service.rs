@@ -1,8 +1,8 @@
 //! The one door: every call of either wire comes through [`Service::call`].
 //!
 //! The order is the same for every method: the wire has parsed and validated; here what is known of
-//! the caller is refreshed where others know it better, the caller is resolved, the call authorised, carried out by the owning thread, written to the journal, and
-//! answered. A call that is answered again and again comes through [`Service::monitor`].
+//! the caller is refreshed where others know it better, the caller is resolved, the call authorised,
+//! carried out by the owning thread, written to the journal, and answered. A call that is answered again and again comes through [`Service::monitor`].
 
 mod monitor;
 mod refresh;

@@ -13,9 +13,10 @@ use super::args::{ImportMode, ImportRedis, ImportSqlite};
 use super::failure::{Failure, OTHER};
 use super::output::{Output, say};
 use super::session::{self, Session};
-use crate::import::redis::{Access, Finding, Node, Sequence};
+use crate::import::redis::{Finding, Node, Sequence};
 use crate::import::{self, Contents, Problem, Row, shown};
 use crate::model::{Owner, PortRange, Protocol};
+use crate::redis_url::RedisUrl;
 use crate::reply::{Imported, Listed};
 use crate::request::{ImportedRange, Method};
 
@@ -38,10 +39,10 @@ pub(super) fn redis(
     args: &ImportRedis,
     connect: impl FnOnce() -> Result<Session, Failure>,
 ) -> Result<Output, Failure> {
-    let access = access(args)?;
+    let url = url(args)?;
     let mut progress = Progress::start();
     let mut tell = |rows| progress.tell(format_args!("{rows} ranges read"));
-    let Node { contents, sequences } = import::redis::read(&access, args.node_id, &mut tell)?;
+    let Node { contents, sequences } = import::redis::read(&url, args.node_id, &mut tell)?;
     let mut session = connect()?;
     // before the import: nothing may come between that and its report
     let held: Listed = session.call(Method::List, &json!({}))?;
@@ -50,15 +51,16 @@ pub(super) fn redis(
     let mut report = Report::of(&mut session, contents, args.mode, &mut progress)?;
     report.sequences = Some(findings);
     if args.remove_sequences && !args.mode.dry_run {
-        report.remove(&access, &sequences);
+        report.remove(&url, &sequences);
     }
     Ok(report.show(session.is_json()))
 }
 
-fn access(args: &ImportRedis) -> Result<Access, Failure> {
-    let access = Access::parse(&args.url).map_err(|error| Failure::Usage(error.to_string()))?;
+fn url(args: &ImportRedis) -> Result<RedisUrl, Failure> {
+    let url = RedisUrl::parse(&args.url);
+    let url = url.map_err(|error| Failure::Usage(format!("the URL {error}")))?;
     let from_file = args.password_file.as_deref().map(password::of_file).transpose()?;
-    Ok(access.with_password(from_file, password::of_environment()?))
+    Ok(url.with_password(from_file, password::of_environment()?))
 }
 
 /// The parameters of Import.
@@ -130,7 +132,7 @@ impl Report {
     }
 
     /// Removes the counters, now that what they stood for has been stored.
-    fn remove(&mut self, access: &Access, sequences: &[Sequence]) {
+    fn remove(&mut self, url: &RedisUrl, sequences: &[Sequence]) {
         if !self.problems.is_empty() && !self.skip_invalid {
             self.remarks.push("the counters stay, since nothing was imported".to_owned());
             return;
@@ -139,7 +141,7 @@ impl Report {
         if there.is_empty() {
             return;
         }
-        let outcomes = import::redis::remove_sequences(access, &there)
+        let outcomes = import::redis::remove_sequences(url, &there)
             .unwrap_or_else(|error| there.iter().map(|_| Err(error.to_string())).collect());
         for (sequence, outcome) in there.iter().zip(outcomes) {
             match outcome {

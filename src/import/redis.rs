@@ -8,7 +8,6 @@
 //! Every key is read at another moment; changes in between are seen or not. Nothing is written,
 //! but by [`remove_sequences`].
 
-mod access;
 mod connection;
 mod environment;
 mod sequence;
@@ -17,15 +16,13 @@ use std::collections::BTreeMap;
 
 use redis::{FromRedisValue, Pipeline, ServerError, Value};
 
-pub use access::{Access, InvalidUrl};
 pub use sequence::{Finding, Sequence};
 
 use self::connection::Connection;
 use super::{Contents, Problem, Row, Unreadable, number, shown};
 use crate::model::{ModuleId, Protocol};
-
-/// The HASH of all modules of the cluster, with the nodes that they are on.
-const MODULE_NODE: &str = "cluster/module_node";
+use crate::redis_url::RedisUrl;
+use crate::registry::MODULE_NODE;
 
 /// So many modules are asked for at once.
 const MODULES_AT_ONCE: usize = 64;
@@ -40,12 +37,12 @@ pub struct Node {
 
 /// Reads all of a node. `progress` is told how many of the modules are read.
 pub fn read(
-    access: &Access,
+    url: &RedisUrl,
     node_id: u32,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Node, Unreadable> {
-    wait_for(access, async {
-        let mut connection = Connection::open(access).await?;
+    wait_for(url, async {
+        let mut connection = Connection::open(url).await?;
         let Modules { here, rows, remarks } = modules(&mut connection, node_id).await?;
         let mut contents = Contents { rows, remarks };
         for some in here.chunks(MODULES_AT_ONCE) {
@@ -59,11 +56,11 @@ pub fn read(
 
 /// Removes counters, and gives for each that could not be removed the reason.
 pub fn remove_sequences(
-    access: &Access,
+    url: &RedisUrl,
     sequences: &[&Sequence],
 ) -> Result<Vec<Result<(), String>>, Unreadable> {
-    wait_for(access, async {
-        let mut connection = Connection::open(access).await?;
+    wait_for(url, async {
+        let mut connection = Connection::open(url).await?;
         let mut pipeline = Pipeline::new();
         for sequence in sequences {
             pipeline.cmd("DEL").arg(&sequence.key);
@@ -78,13 +75,13 @@ pub fn remove_sequences(
 }
 
 fn wait_for<T>(
-    access: &Access,
+    url: &RedisUrl,
     work: impl Future<Output = Result<T, Unreadable>>,
 ) -> Result<T, Unreadable> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Unreadable::new(access.place(), error.to_string()))?;
+        .map_err(|error| Unreadable::new(connection::place(url), error.to_string()))?;
     let outcome = runtime.block_on(work);
     // a look-up of a host's name may still hang
     runtime.shutdown_background();

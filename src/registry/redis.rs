@@ -16,6 +16,7 @@ mod newcomers;
 mod order;
 mod told;
 
+pub use self::entry::MODULE_NODE;
 pub use self::order::Asked;
 
 use std::collections::HashSet;

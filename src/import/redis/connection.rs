@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, Pipeline, RedisError, ServerError,
-    ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline,
+    RedisError, ServerError, ServerErrorKind, Value,
 };
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::access::Access;
 use super::convert;
 use crate::import::{Unreadable, shown};
+use crate::redis_url::{RedisUrl, nobody};
 
 /// How long it may take until the connection is there or the next data come.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,15 +32,17 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(access: &Access) -> Result<Self, Unreadable> {
-        let place = access.place();
+    pub(super) async fn open(url: &RedisUrl) -> Result<Self, Unreadable> {
+        let place = place(url);
         let deadline = Instant::now() + PATIENCE;
         let unreadable = |reason: String| Unreadable::new(place.clone(), reason);
         // the time is kept here, over all attempts
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connect = async {
-            let client = Client::open(access.target.clone())?;
+            // names and passwords are sent from here, so that an error is told apart
+            let target = url.address().clone().into_connection_info()?;
+            let client = Client::open(target.set_redis_settings(nobody()))?;
             client.get_multiplexed_async_connection_with_config(&config).await
         };
         let connected = timeout_at(deadline, connect).await;
@@ -48,24 +50,21 @@ impl Connection {
             .map_err(|_| unreadable("it can't be reached within 5 seconds".to_owned()))?
             .map_err(|error| unreadable(explain(&error)))?;
         let mut connection = Self { link, place, deadline };
-        connection.log_in(access).await?;
+        connection.log_in(url).await?;
         Ok(connection)
     }
 
-    async fn log_in(&mut self, access: &Access) -> Result<(), Unreadable> {
+    async fn log_in(&mut self, url: &RedisUrl) -> Result<(), Unreadable> {
         let mut pipeline = Pipeline::new();
-        let Access { user, password, database, .. } = access;
-        let has_login = user.is_some() || password.is_some();
-        if has_login {
-            // a user of NS8's without a password takes any
-            let password = password.as_deref().unwrap_or_default();
+        let (login, database) = (url.login(), url.database());
+        if let Some((user, password)) = login {
             pipeline.cmd("AUTH").arg(user).arg(password);
         }
-        if *database != 0 {
+        if database != 0 {
             pipeline.cmd("SELECT").arg(database);
         }
         let mut replies = self.ask(&mut pipeline).await?.into_iter();
-        if let Some(Err(error)) = has_login.then(|| replies.next()).flatten() {
+        if let Some(Err(error)) = login.and_then(|_| replies.next()) {
             return Err(self.unreadable(refusal_of_login(&error)));
         }
         match replies.next() {
@@ -129,6 +128,11 @@ impl Connection {
     pub(super) fn unreadable(&self, reason: String) -> Unreadable {
         Unreadable::new(self.place.clone(), reason)
     }
+}
+
+/// The address, for messages.
+pub(super) fn place(url: &RedisUrl) -> String {
+    format!("Redis at {}", url.address())
 }
 
 fn told_apart(value: Value) -> Result<Value, ServerError> {

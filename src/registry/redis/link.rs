@@ -25,7 +25,7 @@ use self::bounded::{Bounded, Stream};
 use super::Unavailable;
 use super::entry::MODULE_NODE;
 use super::order::{Asked, Order};
-use crate::config::RedisUrl;
+use crate::redis_url::RedisUrl;
 
 /// How long somebody who asks waits, in all. Redis is on this node and answers in a fraction of a
 /// millisecond.
@@ -249,14 +249,13 @@ struct Connection {
 
 impl Connection {
     async fn open(url: &RedisUrl, order: &Arc<Order>) -> Result<Self, Cause> {
-        let info = url.connection_info();
-        let stream = connect(info.addr()).await?;
+        let stream = connect(url.address()).await?;
         let allowance = Arc::new(AtomicUsize::new(REPLY_BYTES_MAX));
         let stream = Bounded::new(stream, Arc::clone(&allowance));
         // who asks waits no longer than PATIENCE; the library's own bound would be another one
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let opened =
-            MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await;
+        let settings = url.settings();
+        let opened = MultiplexedConnection::new_with_config(&settings, stream, config).await;
         let (redis, driver) = opened.map_err(|error| error.to_string())?;
         Ok(Self { order: Arc::clone(order), redis, allowance, driver: Box::pin(driver) })
     }
