@@ -7,14 +7,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::sys::stat::Mode;
 use nix::unistd::{geteuid, mkfifo};
 use rusqlite::Connection;
 use serde_json::{Value, json};
-use support::{Daemon, M1};
+use support::run::Run;
+use support::{Daemon, M1, row};
 use tempfile::TempDir;
 
 /// The tables as NS8's allocator makes them.
@@ -75,14 +76,12 @@ fn sha256(path: &Path) -> String {
     String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
 }
 
-fn portsctl(daemon: &Daemon, path: &Path, options: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_portsctl"));
-    command.env("PORTSD_SOCKET", daemon.path("admin-varlink")).stdin(Stdio::null());
-    command.args(["import", "sqlite"]).arg(path).args(options).output().unwrap()
+fn portsctl(daemon: &Daemon, path: &Path, options: &[&str]) -> Run {
+    Run::of(support::import::portsctl(daemon, &["sqlite"]).arg(path).args(options))
 }
 
 /// Imports, and checks that the file and its directory stay as they are.
-fn import(daemon: &Daemon, legacy: &Legacy, options: &[&str]) -> Output {
+fn import(daemon: &Daemon, legacy: &Legacy, options: &[&str]) -> Run {
     let before = legacy.look();
     let output = portsctl(daemon, &legacy.path(), options);
     assert_eq!(legacy.look(), before, "{output:?}");
@@ -91,31 +90,12 @@ fn import(daemon: &Daemon, legacy: &Legacy, options: &[&str]) -> Output {
 
 /// The exit status and the report for machines.
 fn report(daemon: &Daemon, legacy: &Legacy, options: &[&str]) -> (Option<i32>, Value) {
-    let output = import(daemon, legacy, &[options, &["--json"]].concat());
-    assert_eq!(text(&output.stderr), "");
-    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+    import(daemon, legacy, &[options, &["--json"]].concat()).report()
 }
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
-/// It has failed, has said why with all these words in one line, and has printed nothing.
 #[track_caller]
 fn refused(daemon: &Daemon, legacy: &Legacy, words: &[&str]) {
-    let output = import(daemon, legacy, &["--skip-invalid"]);
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""), "{output:?}");
-    let said = text(&output.stderr);
-    for word in words {
-        assert!(said.contains(word), "{word:?} is missing: {said}");
-    }
-    assert!(said.contains("nothing was imported"), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert_eq!(daemon.rows(), []);
-}
-
-fn row(owner: &str, protocol: &str, start: u16, end: u16) -> (String, String, u16, u16) {
-    (owner.to_owned(), protocol.to_owned(), start, end)
+    import(daemon, legacy, &["--skip-invalid"]).imported_nothing(daemon, words);
 }
 
 const SOUND: &str = "
@@ -134,9 +114,9 @@ fn a_sound_file_is_taken_over_once_and_read_only() {
         (&["--dry-run", "--skip-invalid"], "0 would be imported, 5 are there already, no"),
     ] {
         let output = import(&daemon, &legacy, options);
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{output:?}");
-        assert!(text(&output.stdout).starts_with(line), "{output:?}");
-        assert_eq!(text(&output.stdout).lines().count(), 1);
+        assert_eq!((output.status, output.stderr.as_str()), (Some(0), ""), "{output:?}");
+        assert!(output.stdout.starts_with(line), "{output:?}");
+        assert_eq!(output.stdout.lines().count(), 1);
         assert_eq!(daemon.rows().is_empty(), line.starts_with("5 would"));
     }
     let expected = [
@@ -265,8 +245,8 @@ fn people_get_a_line_for_each_problem_and_one_with_what_to_do() {
         (&["--skip-invalid"], "3 imported, 1 were there already, 11 left out. "),
     ] {
         let output = import(&daemon, &legacy, options);
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), ""), "{output:?}");
-        let lines: Vec<_> = text(&output.stdout).lines().collect();
+        assert_eq!((output.status, output.stderr.as_str()), (Some(1), ""), "{output:?}");
+        let lines: Vec<_> = output.stdout.lines().collect();
         assert_eq!(lines.len(), 12, "{lines:#?}");
         assert_eq!(lines[0], "TCP_PORTS row 2: tcp ?-20004 of mail2: start is NULL");
         let overlap =
@@ -276,7 +256,7 @@ fn people_get_a_line_for_each_problem_and_one_with_what_to_do() {
             r#"TCP_PORTS row 10: tcp 20050-20050 of "a/b\nc": "a/b\nc" is not a valid owner"#;
         assert_eq!(lines[7], strange);
         assert!(lines[11].starts_with(last), "{}", lines[11]);
-        assert!(!output.stdout.contains(&0x1b));
+        assert!(!output.stdout.contains('\x1b'));
     }
 }
 
@@ -305,7 +285,7 @@ fn a_missing_table_is_told_and_two_are_refused() {
     assert_eq!((status, &found["imported"]), (Some(0), &json!(1)));
     assert_eq!(found["remarks"], json!(["the file has no table UDP_PORTS: it keeps no udp ports"]));
     let output = import(&daemon, &tcp_only, &["--dry-run"]);
-    assert!(text(&output.stdout).starts_with("the file has no table UDP_PORTS"), "{output:?}");
+    assert!(output.stdout.starts_with("the file has no table UDP_PORTS"), "{output:?}");
     let empty_tables = Legacy::with(LAX_TABLES);
     let (status, found) = report(&daemon, &empty_tables, &[]);
     assert_eq!((status, &found["imported"], &found["remarks"]), (Some(0), &json!(0), &json!([])));
@@ -329,8 +309,8 @@ fn portsds_own_database_is_refused() {
     let copy = Legacy::of(&fs::read(reply["path"].as_str().unwrap()).unwrap());
     refused(&daemon, &copy, &["portsd's own"]);
     let output = portsctl(&daemon, &daemon.database(), &[]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("portsd's own"), "{output:?}");
+    assert_eq!(output.status, Some(1));
+    assert!(output.stderr.contains("portsd's own"), "{output:?}");
 }
 
 #[test]
@@ -371,9 +351,9 @@ fn an_unreadable_file_is_refused() {
     if geteuid().is_root() {
         command.uid(M1).gid(M1);
     }
-    let output = command.args(["import", "sqlite"]).arg(legacy.path()).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("Permission denied"), "{output:?}");
+    let output = Run::of(command.args(["import", "sqlite"]).arg(legacy.path()));
+    assert_eq!(output.status, Some(1));
+    assert!(output.stderr.contains("Permission denied"), "{output:?}");
 }
 
 #[test]
@@ -444,11 +424,13 @@ fn a_writer_is_waited_for_and_given_up_on() {
     let legacy = Legacy::with(&format!("{NS8_TABLES}{SOUND}"));
     let writer = Connection::open(legacy.path()).unwrap();
     writer.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    let started = Instant::now();
     refused(&daemon, &legacy, &["another program keeps it locked"]);
-    assert!(started.elapsed() >= Duration::from_secs(4), "it gives the writer some time");
-    writer.execute_batch("COMMIT").unwrap();
-    assert_eq!(report(&daemon, &legacy, &[]).0, Some(0));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| report(&daemon, &legacy, &[]).0);
+        std::thread::sleep(Duration::from_secs(1));
+        writer.execute_batch("COMMIT").unwrap();
+        assert_eq!(waiting.join().unwrap(), Some(0));
+    });
 }
 
 #[test]
@@ -459,8 +441,8 @@ fn any_name_of_a_file_will_do() {
     for name in ["a b?mode=rwc&x#y%41.sqlite", "é\n.sqlite", "-x"] {
         fs::copy(legacy.path(), directory.join(name)).unwrap();
         let output = portsctl(&daemon, &directory.join(name), &["--dry-run"]);
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        assert!(text(&output.stdout).starts_with("5 would be imported"), "{output:?}");
+        assert_eq!(output.status, Some(0), "{output:?}");
+        assert!(output.stdout.starts_with("5 would be imported"), "{output:?}");
     }
     assert_eq!(legacy.look().len(), 4, "and nothing else is made");
 }
@@ -477,8 +459,8 @@ fn a_pool_full_of_single_ports_is_taken_over_and_machines_get_nothing_but_the_re
     ));
     for (imported, unchanged) in [(50002, 0), (0, 50002)] {
         let output = import(&daemon, &legacy, &["--json"]);
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(output.status, Some(0), "{output:?}");
+        let found: Value = serde_json::from_str(&output.stdout).unwrap();
         assert_eq!(
             (&found["imported"], &found["unchanged"]),
             (&json!(imported), &json!(unchanged))
@@ -497,10 +479,9 @@ fn a_kill_at_any_moment_leaves_all_or_nothing() {
     ));
     for delay in [1, 10, 20, 40, 60, 80, 120, 320] {
         let mut daemon = Daemon::start();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_portsctl"));
-        command.env("PORTSD_SOCKET", daemon.path("admin-varlink")).stdin(Stdio::null());
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.args(["import", "sqlite"]).arg(legacy.path()).spawn().unwrap();
+        let mut command = support::import::portsctl(&daemon, &["sqlite"]);
+        command.arg(legacy.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
         std::thread::sleep(Duration::from_millis(delay));
         daemon.kill();
         let done = child.wait().unwrap().success();

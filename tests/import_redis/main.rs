@@ -7,61 +7,41 @@ mod support;
 use std::fs;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::Daemon;
 use support::redis::{FalseRedis, Manner, Redis, hangs_up_after, says};
+use support::run::Run;
+use support::{Daemon, row};
 
-fn portsctl(socket: &Path, url: &str, options: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_portsctl"));
-    command.env("PORTSD_SOCKET", socket).stdin(Stdio::null());
-    command.args(["import", "redis", url, "--node-id", "1"]).args(options);
+fn portsctl(daemon: &Daemon, url: &str, options: &[&str]) -> Command {
+    let mut command = support::import::portsctl(daemon, &["redis", url, "--node-id", "1"]);
+    command.args(options);
     command
 }
 
-fn import(daemon: &Daemon, url: &str, options: &[&str]) -> Output {
-    let output = portsctl(&daemon.path("admin-varlink"), url, options).output().unwrap();
-    let said = [&output.stdout[..], &output.stderr].concat();
-    assert!(!text(&said).contains("secret"), "a password is never printed: {output:?}");
-    output
+fn import(daemon: &Daemon, url: &str, options: &[&str]) -> Run {
+    run(&mut portsctl(daemon, url, options))
+}
+
+/// Runs it; a password is never printed.
+fn run(command: &mut Command) -> Run {
+    let run = Run::of(command);
+    assert!(![&run.stdout, &run.stderr].iter().any(|text| text.contains("secret")), "{run:?}");
+    run
 }
 
 /// The exit status and the report for machines.
 fn report(daemon: &Daemon, url: &str, options: &[&str]) -> (Option<i32>, Value) {
-    let output = import(daemon, url, &[options, &["--json"]].concat());
-    assert_eq!(text(&output.stderr), "");
-    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+    import(daemon, url, &[options, &["--json"]].concat()).report()
 }
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
-/// It has failed and has said why with all these words in one line, and nothing is imported.
 #[track_caller]
 fn refused(daemon: &Daemon, url: &str, words: &[&str]) {
-    let output = import(daemon, url, &["--skip-invalid", "--remove-sequences"]);
-    is_refused(daemon, &output, words);
-}
-
-#[track_caller]
-fn is_refused(daemon: &Daemon, output: &Output, words: &[&str]) {
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""), "{output:?}");
-    let said = text(&output.stderr);
-    for word in words {
-        assert!(said.contains(word), "{word:?} is missing: {said}");
-    }
-    assert!(said.contains("nothing was imported") && said.lines().count() == 1, "{said}");
-    assert_eq!(daemon.rows(), []);
-}
-
-fn row(owner: &str, protocol: &str, start: u16, end: u16) -> (String, String, u16, u16) {
-    (owner.to_owned(), protocol.to_owned(), start, end)
+    import(daemon, url, &["--skip-invalid", "--remove-sequences"]).imported_nothing(daemon, words);
 }
 
 /// Three modules on node 1 and one on node 2, which has got the same ports as one on node 1.
@@ -110,8 +90,8 @@ fn the_nodes_own_modules_are_taken_over_once_and_redis_is_only_read() {
         (format!("redis+{}", server.url()), &["--skip-invalid"], "0 imported, 3 were there"),
     ] {
         let output = import(&daemon, &url, options);
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{output:?}");
-        assert!(text(&output.stdout).starts_with(line), "{output:?}");
+        assert_eq!((output.status, output.stderr.as_str()), (Some(0), ""), "{output:?}");
+        assert!(output.stdout.starts_with(line), "{output:?}");
         assert_eq!(daemon.rows().is_empty(), line.starts_with("3 would"));
     }
     assert_eq!(daemon.rows(), taken());
@@ -145,7 +125,7 @@ fn a_database_number_counts_and_what_is_not_ns8s_is_refused() {
     refused(&daemon, &format!("{}?db=3", server.url()), &["no cluster/module_node"]);
     refused(&daemon, &format!("redis://127.0.0.1:{}/99", server.port), &["SELECT 99"]);
     server.run_lines("SWAPDB 0 3");
-    assert_eq!(import(&daemon, &format!("{}?db=3", server.url()), &[]).status.code(), Some(0));
+    assert_eq!(import(&daemon, &format!("{}?db=3", server.url()), &[]).status, Some(0));
     assert_eq!(daemon.rows(), taken());
     let (other, daemon) = (Redis::start(), Daemon::start());
     other.run_lines("SET cluster/module_node x");
@@ -247,11 +227,11 @@ fn every_value_that_is_no_range_is_named_and_stops_all_unless_it_is_skipped() {
     ];
     assert_eq!(daemon.rows(), taken);
     let output = import(&daemon, &server.url(), &[]);
-    let lines: Vec<_> = text(&output.stdout).lines().collect();
+    let lines: Vec<_> = output.stdout.lines().collect();
     // the problems, two counters that are not there, and the conclusion
     assert_eq!(lines.len(), 11 + 2 + 1, "{lines:#?}");
     assert!(lines[13].starts_with("nothing is imported: 11 problems. 0 more could be imported, 3"));
-    assert!(lines.iter().all(|line| line.len() < 300) && !output.stdout.contains(&0x1b));
+    assert!(lines.iter().all(|line| line.len() < 300) && !output.stdout.contains('\x1b'));
 }
 
 #[test]
@@ -306,7 +286,7 @@ fn counters_tell_which_ports_no_module_accounts_for() {
     let output = import(&daemon, &server.url(), &["--dry-run"]);
     let line =
         "tcp 20005-20006, 20008-20009: node/1/tcp_ports_sequence has passed them (20010), but";
-    assert!(text(&output.stdout).starts_with(line), "{output:?}");
+    assert!(output.stdout.starts_with(line), "{output:?}");
 
     for (value, words) in [
         ("20004", "is 20004, but a module has tcp 20004-20004: nothing tells how far tcp"),
@@ -337,16 +317,16 @@ fn counters_are_removed_only_if_asked_for_and_only_after_the_import() {
     let there =
         || ["node/1/tcp_ports_sequence", "node/1/udp_ports_sequence"].map(|key| server.has(key));
     // not asked for, a dry run, problems, no service
-    assert_eq!(import(&daemon, &url, &["--dry-run", "--remove-sequences"]).status.code(), Some(0));
+    assert_eq!(import(&daemon, &url, &["--dry-run", "--remove-sequences"]).status, Some(0));
     server.run_lines("HSET module/traefik1/environment TCP_PORT x");
     let (status, found) = report(&daemon, &url, &["--remove-sequences"]);
     assert_eq!((status, daemon.rows().len()), (Some(1), 0));
     assert_eq!(found["remarks"], json!(["the counters stay, since nothing was imported"]));
     daemon.kill();
-    assert_eq!(import(&daemon, &url, &["--remove-sequences"]).status.code(), Some(7));
+    assert_eq!(import(&daemon, &url, &["--remove-sequences"]).status, Some(7));
     daemon.restart();
     server.run_lines("HDEL module/traefik1/environment TCP_PORT");
-    assert_eq!(import(&daemon, &url, &[]).status.code(), Some(0));
+    assert_eq!(import(&daemon, &url, &[]).status, Some(0));
     assert_eq!(there(), [true, true]);
 
     // everything is there already; asked once more, nothing is left to remove
@@ -364,8 +344,8 @@ fn counters_are_removed_only_if_asked_for_and_only_after_the_import() {
         "SET node/1/tcp_ports_sequence 20005\nHSET module/traefik1/environment TCP_PORT x",
     );
     let output = import(&daemon, &url, &["--remove-sequences", "--skip-invalid"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stdout).contains("node/1/tcp_ports_sequence is removed"), "{output:?}");
+    assert_eq!(output.status, Some(1));
+    assert!(output.stdout.contains("node/1/tcp_ports_sequence is removed"), "{output:?}");
     assert_eq!(there(), [false, false]);
 }
 
@@ -393,7 +373,7 @@ fn without_the_right_to_remove_counters_all_is_imported_and_it_is_said() {
         }
         assert!(server.has("node/1/tcp_ports_sequence"));
         // what was to be imported is there
-        assert_eq!(import(&daemon, &url, &[]).status.code(), Some(0));
+        assert_eq!(import(&daemon, &url, &[]).status, Some(0));
     }
 }
 
@@ -414,7 +394,7 @@ fn a_key_or_a_command_that_is_forbidden_is_named_and_nothing_is_imported() {
     server.run_lines("ACL SETUSER limited resetkeys ~node/* ~module/*");
     refused(&daemon, &limited, &["HGETALL cluster/module_node", "may not"]);
     server.run_lines("ACL SETUSER limited ~cluster/*");
-    assert_eq!(import(&daemon, &limited, &[]).status.code(), Some(0));
+    assert_eq!(import(&daemon, &limited, &[]).status, Some(0));
     assert_eq!(daemon.rows(), taken());
 }
 
@@ -432,10 +412,7 @@ fn passwords_come_from_a_file_the_url_or_the_environment_and_are_never_shown() {
     fs::write(&file, "n1-secret\n").unwrap();
     let url = format!("redis://node%2F1@127.0.0.1:{}", server.port);
     let run = |url: &str, variable: &str, options: &[&str]| {
-        let mut command = portsctl(&daemon.path("admin-varlink"), url, options);
-        let output = command.env("PORTSD_REDIS_PASSWORD", variable).output().unwrap();
-        assert!(!format!("{output:?}").contains("secret"), "{output:?}");
-        output.status.code()
+        run(portsctl(&daemon, url, options).env("PORTSD_REDIS_PASSWORD", variable)).status
     };
     let from_file = ["--dry-run", "--password-file", file.to_str().unwrap()];
     assert_eq!(run(&url, "", &["--dry-run"]), Some(1));
@@ -462,8 +439,8 @@ fn urls_that_cant_be_used_are_refused_without_showing_them() {
         ("redis://:s3/cret@127.0.0.1", "redis://"),
     ] {
         let output = import(&daemon, url, &[]);
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
-        assert!(text(&output.stderr).contains(word), "{output:?}");
+        assert_eq!(output.status, Some(2), "{output:?}");
+        assert!(output.stderr.contains(word), "{output:?}");
     }
 }
 
@@ -503,11 +480,11 @@ fn a_server_that_loads_its_data_is_waited_for_and_given_up_on() {
     // the login, too, is told that it is loading
     let url = format!("{}/2", fake.url_with("leader:a-secret@"));
     let output = import(&daemon, &url, &["--json"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(output.status, Some(0), "{output:?}");
     assert_eq!(daemon.rows(), [row("mail1", "tcp", 20000, 20000)]);
     // it took so long that people are told, and machines get their report all the same
-    assert_eq!(text(&output.stderr), "portsctl: 1 ranges read\n");
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.stderr, "portsctl: 1 ranges read\n");
+    let found: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(found["imported"], 1);
     let heard = fake.heard.lock().unwrap().clone();
     assert_eq!(heard.iter().filter(|command| command[0] == "AUTH").count(), 26, "{heard:?}");
@@ -599,10 +576,8 @@ fn ranges_that_ns8s_file_has_only_two_digits_of_are_made_good() {
         INSERT INTO TCP_PORTS VALUES ('20000', '20003', 'mail1'), (20004, 20004, 'nethvoice1');
         INSERT INTO UDP_PORTS VALUES ('2', '0', 'nethvoice1');";
     rusqlite::Connection::open(&file).unwrap().execute_batch(tables).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_portsctl"));
-    command.env("PORTSD_SOCKET", daemon.path("admin-varlink")).stdin(Stdio::null());
-    let output = command.args(["import", "sqlite", "--skip-invalid"]).arg(&file).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    let mut command = support::import::portsctl(&daemon, &["sqlite", "--skip-invalid"]);
+    assert_eq!(Run::of(command.arg(&file)).status, Some(1));
     assert_eq!(daemon.rows(), taken()[..2]);
     let (status, found) = report(&daemon, &server.url(), &[]);
     let counts = (&found["imported"], &found["unchanged"]);

@@ -11,8 +11,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
-use support::Daemon;
 use support::ns8::{Node, ports, stdout};
+use support::{Daemon, row};
 
 const MODULE: Option<&str> = Some("module/mail1");
 const NODE: Option<&str> = Some("");
@@ -23,10 +23,6 @@ fn release(module_id: &str, protocol: &str) -> Value {
 
 fn removal(module_id: &str) -> Value {
     json!({ "module_id": module_id, "preserve_data": false })
-}
-
-fn row(owner: &str, protocol: &str, start: u16, end: u16) -> (String, String, u16, u16) {
-    (owner.to_owned(), protocol.to_owned(), start, end)
 }
 
 #[test]

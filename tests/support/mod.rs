@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod import;
 pub mod jsonrpc;
 pub mod ns8;
 pub mod redis;
@@ -272,6 +273,11 @@ pub fn read_all(stream: &mut UnixStream) -> Vec<u8> {
     // what was sent before a connection is reset still counts
     let _ = stream.read_to_end(&mut bytes);
     bytes
+}
+
+/// What is held, as [`Daemon::rows`] gives it.
+pub fn row(owner: &str, protocol: &str, start: u16, end: u16) -> (String, String, u16, u16) {
+    (owner.to_owned(), protocol.to_owned(), start, end)
 }
 
 /// The ranges in a list of allocations or ranges.
