@@ -209,8 +209,8 @@ fn explain(condition: Condition, fields: &Fields<'_>) -> String {
             role = get("role")
         ),
         Condition::UnknownModule => format!(
-            "there is no module {}: `portsctl list-modules` shows those there are, `portsctl \
-             set-module` registers one",
+            "there is no module {} on this node: `portsctl list-modules` shows those there are, \
+             `portsctl set-module` registers one, unless that is for the cluster to do",
             get("moduleId")
         ),
         Condition::DemandExceeded => format!(

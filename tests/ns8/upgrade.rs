@@ -152,6 +152,12 @@ fn as_long_as_nothing_could_be_taken_over_it_is_tried_again() {
     node.daemon.restart();
     assert_eq!(node.daemon.rows(), []);
     ends(&upgrade(&node, None), 0, &["1 imported"]);
+    // what can't be recorded is said
+    fs::create_dir(node.state().join("portsd-import.txt.new")).unwrap();
+    fs::remove_file(node.state().join("portsd-import.txt")).unwrap();
+    ends(&upgrade(&node, None), 1, &["0 imported", "<4>portsd: taken over, but"]);
+    fs::remove_dir(node.state().join("portsd-import.txt.new")).unwrap();
+    ends(&upgrade(&node, None), 0, &["0 imported, 1 were there already"]);
     // as if it had ended right behind the import
     fs::remove_file(node.state().join("portsd-import.txt")).unwrap();
     ends(&upgrade(&node, None), 0, &["0 imported, 1 were there already"]);
