@@ -16,8 +16,11 @@ files() { (cd "$ours" && find actions pypkg update-core.d -type f ! -name '*.pyc
 is_ours() { grep -qs portsd "$node/$1"; }
 
 put() {
-    # a tree that is made for a package has no state
-    if [ -d "$node/state" ] && ! [ -e "$record" ]; then
+    if ! [ -d "$node/state" ]; then
+        echo "portsd: $node is no node of NS8, and gets nothing" >&2
+        return
+    fi
+    if ! [ -e "$record" ]; then
         printf '%s\n' 'portsd has not taken over the ports of this node yet. Next, as root, while no task' \
             'of the node runs, and with portsd at work:' \
             '  systemctl stop agent@node' \
@@ -44,10 +47,14 @@ put() {
 
 restore() {
     for file in $(files); do
+        # what is not ours any longer, an update of the core has put there, or taken away
+        if ! is_ours "$file"; then
+            continue
+        fi
         if [ -e "$kept/$file" ]; then
             mv -f "$kept/$file" "$node/$file"
             echo "portsd: $node/$file is NS8's again" >&2
-        elif is_ours "$file"; then
+        else
             rm -f "$node/$file"
         fi
     done

@@ -43,17 +43,17 @@ fn variables(held: &[Allocation]) -> (Map<String, Value>, Vec<String>) {
     for protocol in Protocol::ALL {
         let unnamed =
             |one: &&Allocation| one.protocol == protocol && one.name.is_none() && !one.claimed;
-        let mut ranges: Vec<PortRange> = held.iter().filter(unnamed).map(|one| one.range).collect();
-        ranges.sort_unstable();
-        if let Some(lowest) = ranges.first() {
-            describe(protocol, None, *lowest, &mut variables);
-        }
-        if ranges.len() > 1 {
-            remarks.push(format!(
-                "{} unnamed {protocol} ranges are held; the variables are of the lowest, {}",
-                ranges.len(),
-                ranges[0]
-            ));
+        // the one that Allocate keeps, too
+        let since = |one: &&Allocation| (one.allocated_at, one.range);
+        let count = held.iter().filter(unnamed).count();
+        if let Some(Allocation { range, .. }) = held.iter().filter(unnamed).min_by_key(since) {
+            describe(protocol, None, *range, &mut variables);
+            if count > 1 {
+                remarks.push(format!(
+                    "{count} unnamed {protocol} ranges are held; the variables are of the one that is \
+                     held longest, {range}"
+                ));
+            }
         }
     }
     for one in held.iter().filter(|one| !one.claimed) {

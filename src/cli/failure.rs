@@ -204,7 +204,8 @@ fn explain(condition: Condition, fields: &Fields<'_>) -> String {
         ),
         Condition::MissingRole => format!(
             "module {} lacks the role {role}: the label org.nethserver.authorizations of its image \
-             has to have node:{role}. An administrator sets labels with `portsctl set-module`",
+             has to have node:{role}. Labels are set by an administrator with `portsctl set-module`, or by the \
+             cluster where that is the registry",
             get("moduleId"),
             role = get("role")
         ),
@@ -281,6 +282,7 @@ fn invalid_parameter(parameter: &str) -> String {
         "labels" => "a label that portsd reads has a value which it can't understand",
         "unixUser" => "is it a user's name, and of no other module? See `portsctl list-modules`",
         "message" => "the command is longer than portsd takes",
+        "toOwner" => "nobody can give to himself",
         _ => "are portsctl and portsd of the same version?",
     };
     format!("portsd does not take the parameter {parameter}: {advice}")

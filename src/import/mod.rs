@@ -109,7 +109,11 @@ const SHOWN_BYTES_MAX: usize = 64;
 /// would act upon.
 #[must_use]
 pub fn shown(value: &[u8]) -> String {
-    let head = value.get(..SHOWN_BYTES_MAX).unwrap_or(value);
+    shown_up_to(SHOWN_BYTES_MAX, value)
+}
+
+fn shown_up_to(bytes_max: usize, value: &[u8]) -> String {
+    let head = value.get(..bytes_max).unwrap_or(value);
     let mut text = String::from("\"");
     for chunk in head.utf8_chunks() {
         // a String takes everything

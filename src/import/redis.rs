@@ -3,11 +3,13 @@
 //! `cluster/module_node` has on this node; and the counters that NS8 handed ports out by.
 //!
 //! A module can write its own environment. What stands there is a claim of that module and of no
-//! other: whose it is comes from the key. The service then refuses what overlaps.
+//! other: whose it is comes from the key. Its size has to be accounted for by what modules can't write
+//! (see [`bounds`]), and the service then refuses what overlaps.
 //!
 //! Every key is read at another moment; changes in between are seen or not. Nothing is written,
 //! but by [`remove_sequences`].
 
+mod bounds;
 mod connection;
 mod environment;
 mod sequence;
@@ -18,6 +20,7 @@ use redis::{FromRedisValue, Pipeline, ServerError, Value};
 
 pub use sequence::{Finding, Sequence};
 
+use self::bounds::Demands;
 use self::connection::Connection;
 use super::{Contents, Problem, Row, Unreadable, number, shown};
 use crate::model::{ModuleId, Protocol};
@@ -50,6 +53,8 @@ pub fn read(
             progress(contents.rows.len());
         }
         let sequences = read_sequences(&mut connection, node_id).await?;
+        let demands = read_demands(&mut connection).await?;
+        bounds::apply(&mut contents.rows, &sequences, &demands);
         Ok(Node { contents, sequences })
     })
 }
@@ -185,6 +190,20 @@ async fn read_sequences(
         sequences.push(Sequence { key, protocol, value });
     }
     Ok(sequences)
+}
+
+/// What each module may have. The cluster's; it need not be there.
+async fn read_demands(
+    connection: &mut Connection,
+) -> Result<BTreeMap<Protocol, Demands>, Unreadable> {
+    let mut demands = BTreeMap::new();
+    for protocol in Protocol::ALL {
+        let key = bounds::key(protocol);
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("HGETALL").arg(&key);
+        demands.insert(protocol, connection.ask_one(&mut pipeline, "HGETALL", &key).await?);
+    }
+    Ok(demands)
 }
 
 /// Reads a reply as the type that it has to have.

@@ -69,8 +69,17 @@ impl From<rusqlite::Error> for Reason {
 fn read_file(path: &Path, progress: &mut dyn FnMut(usize)) -> Result<Contents, Reason> {
     let header = header(path)?;
     header.check()?;
-    let log = header.has_log().then(|| beside(path, "-wal"));
+    // SQLite looks into a log that is there, whatever the header says
+    let log = beside(path, "-wal");
+    let log = (header.has_log() || log.exists()).then_some(log);
     check_log(log.as_deref())?;
+    if log.is_some() && !header.has_log() && has_content(&beside(path, "-journal")) {
+        return Err(
+            "an empty log and a journal are beside it: it can't be told which belongs to it. \
+                    Copy it with the journal only, and import the copy"
+                .into(),
+        );
+    }
     let mut connection = open(path, log.is_some())?;
     // one transaction: both tables as they are at one moment
     let transaction = connection.transaction()?;

@@ -146,7 +146,7 @@ fn write_faults(server: &Redis) {
     server.run_lines(
         "HSET cluster/module_node a1 1 a2 1 a3 1 a4 1 b1 1 b2 1 b3 1 b4 1 c1 1 c2 1 c3 1 d/e 1
          HSET module/a1/environment TCP_PORT 20000 TCP_PORTS_RANGE 20000-20003
-         HSET module/a2/environment TCP_PORT 20003 UDP_PORT 20000
+         HSET module/a2/environment TCP_PORTS_RANGE 20003-20006 UDP_PORT 20000
          HSET module/a3/environment TCP_PORT 20011 TCP_PORTS_RANGE 20010-20013
          HSET module/a4/environment TCP_PORTS_RANGE 20023-20020
          HSET module/b1/environment TCP_PORTS_RANGE 20030
@@ -189,15 +189,16 @@ fn problems_of_the_faults() -> Vec<Value> {
     vec![
         problem(r#"cluster/module_node "d/e""#, nobody.clone(), r#""d/e" is no module id"#),
         problem(r#"cluster/module_node "f1""#, nobody, no_node),
-        of("a2", "TCP_PORT", json!(["tcp", 20003, 20003]), overlap),
         of("a3", "TCP_PORTS_RANGE", json!(["tcp", 20010, 20013]), not_first),
-        of("a4", "TCP_PORTS_RANGE", json!(["tcp", 20023, 20020]), reversed),
         of("b1", "TCP_PORTS_RANGE", json!(["tcp", null, null]), no_range),
         problem("module/b2/environment", json!(["b2", null, null, null]), "this is no HASH"),
         of("b3", "TCP_PORT", json!(["tcp", null, null]), r#"the value is "", which is no port"#),
         of("b4", "UDP_PORT", json!(["udp", null, null]), newline),
         of("c1", "UDP_PORTS_RANGE", json!(["udp", null, null]), escape),
         of("c2", "TCP_PORTS_RANGE", json!(["tcp", null, null]), &format!("{long} range of ports")),
+        // what can be sent comes behind, the smaller ones first
+        of("a4", "TCP_PORTS_RANGE", json!(["tcp", 20023, 20020]), reversed),
+        of("a2", "TCP_PORTS_RANGE", json!(["tcp", 20003, 20006]), overlap),
     ]
 }
 
@@ -262,6 +263,30 @@ fn what_a_module_writes_counts_for_itself_only() {
     let (_, found) = report(&daemon, &server.url(), &["--skip-invalid"]);
     assert_eq!(found["problems"][0]["owner"], "mail1");
     assert_eq!(daemon.rows()[1..], taken()[1..]);
+}
+
+#[test]
+fn a_module_cant_take_all_that_is_free_or_push_out_another() {
+    let (daemon, server) = (Daemon::start(), Redis::start());
+    server.run_lines(CLUSTER);
+    server.run_lines(
+        "HSET cluster/tcp_ports_demand mail1 4 traefik1 2\nDEL node/1/udp_ports_sequence",
+    );
+    for (ends, start, reason) in [
+        ("1-65535", 1, "no ports below 20000 were handed out"),
+        ("20005-45000", 20005, "the module's demand is 2"),
+        ("20004-20005", 20004, "overlaps tcp 20004-20004 of nethvoice1"),
+    ] {
+        server.run_lines(&format!(
+            "HSET module/traefik1/environment TCP_PORT {start} TCP_PORTS_RANGE {ends}"
+        ));
+        let (_, found) = report(&daemon, &server.url(), &["--skip-invalid"]);
+        let problems = found["problems"].as_array().unwrap();
+        assert_eq!(problems.len(), 1, "{found}");
+        assert_eq!(problems[0]["owner"], "traefik1");
+        assert!(problems[0]["reason"].as_str().unwrap().contains(reason), "{found}");
+    }
+    assert_eq!(daemon.rows(), taken());
 }
 
 #[test]

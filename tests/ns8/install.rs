@@ -8,6 +8,7 @@ use std::process::Command;
 
 use crate::support::Daemon;
 use crate::support::ns8::{Node, SOURCES, make, ports, stdout};
+use crate::support::redis::Redis;
 
 const STEPS: [&str; 4] = [
     "actions/allocate-ports/50allocate",
@@ -67,12 +68,12 @@ fn are_ours(node: &Node) -> bool {
 #[test]
 fn a_tree_has_everything_with_its_mode() {
     let tree = crate::support::directory();
-    make(tree.path(), "install-ns8");
-    let node = tree.path().join("var/lib/nethserver/node");
-    let modes: Vec<_> = look(&node)
+    assert!(make(tree.path(), "install-ns8").contains("no node of NS8"));
+    let kept = tree.path().join("usr/share/portsd/ns8");
+    let modes: Vec<_> = look(tree.path())
         .into_iter()
         .map(|(path, (mode, _))| {
-            (path.strip_prefix(&node).unwrap().to_str().unwrap().to_owned(), mode)
+            (path.strip_prefix(&kept).unwrap().to_str().unwrap().to_owned(), mode)
         })
         .collect();
     let expected = [
@@ -80,12 +81,15 @@ fn a_tree_has_everything_with_its_mode() {
         (STEPS[1], 0o755),
         (STEPS[2], 0o755),
         ("pypkg/node/ports_manager.py", 0o644),
+        ("steps.sh", 0o755),
         ("update-core.d/10portsd_steps", 0o755),
         (STEPS[3], 0o755),
     ];
     assert_eq!(modes, expected.map(|(path, mode)| (path.to_owned(), mode)));
-    make(tree.path(), "uninstall-ns8");
-    assert_eq!(look(tree.path()), BTreeMap::new());
+    for _ in 0..2 {
+        make(tree.path(), "uninstall-ns8");
+        assert_eq!(look(tree.path()), BTreeMap::new());
+    }
 }
 
 #[test]
@@ -109,7 +113,10 @@ fn a_node_whose_ports_are_not_taken_over_yet_is_told_so_and_left_alone() {
         .unwrap()
         .execute_batch("CREATE TABLE TCP_PORTS (start INT, end INT, module CHAR(255));")
         .unwrap();
-    stdout(&node.command(&upgrade).output().unwrap());
+    let redis = Redis::start();
+    redis.run_lines("HSET cluster/module_node mail1 1");
+    let address = format!("127.0.0.1:{}", redis.port);
+    stdout(&node.command(&upgrade).env("REDIS_ADDRESS", address).output().unwrap());
     stdout(&node.command(&steps).arg("put").output().unwrap());
     assert!(are_ours(&node));
 }
@@ -119,10 +126,8 @@ fn switched() -> (Node, BTreeMap<PathBuf, (u32, String)>) {
     let node = Node { daemon: Daemon::start() };
     install_core(&node.directory(), 1);
     let before = look(&node.directory());
+    node.is_taken_over();
     node.install();
-    fs::create_dir(node.state()).unwrap();
-    fs::write(node.state().join("portsd-import.txt"), "now, from nowhere, file sum none\n")
-        .unwrap();
     // a package has it where the script says; here the tree is elsewhere
     let script = node.directory().join("update-core.d/10portsd_steps");
     let kept = node.kept_steps().join("update-core.d/10portsd_steps");
@@ -178,6 +183,16 @@ fn ns8_gets_the_steps_back_that_it_had_last() {
             .map(|(path, (mode, text))| (path, (mode, text.replace("ns8 1", "ns8 2"))));
         assert_eq!(found, expected.collect());
     }
+    // what NS8 has put or taken away since is left alone
+    fs::rename(node.state().join("portsd-import.txt.old"), node.record()).unwrap();
+    stdout(&node.command(&steps).arg("put").output().unwrap());
+    assert!(are_ours(&node));
+    install_core(&node.directory(), 3);
+    fs::remove_file(node.directory().join(STEPS[2])).unwrap();
+    stdout(&node.command(&steps).arg("restore").output().unwrap());
+    assert!(!node.directory().join(STEPS[2]).exists());
+    let step = fs::read_to_string(node.directory().join(STEPS[0])).unwrap();
+    assert!(step.contains("ns8 3"), "{step}");
     // the next switch begins with an import again
     let refused = node.command(&steps).arg("put").output().unwrap();
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");

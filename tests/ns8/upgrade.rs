@@ -48,14 +48,20 @@ fn ends(output: &Output, status: i32, words: &[&str]) {
     }
 }
 
+/// A node of a cluster where nothing was ever handed out by counters.
+fn new_cluster() -> (Node, Redis) {
+    let server = Redis::start();
+    server.run_lines("HSET cluster/module_node mail1 1");
+    (Node::start(), server)
+}
+
 fn record(node: &Node) -> Option<String> {
-    fs::read_to_string(node.state().join("portsd-import.txt")).ok()
+    fs::read_to_string(node.record()).ok()
 }
 
 #[test]
 fn the_old_file_is_taken_over_once_and_stays_as_it_is() {
-    let (node, server) = (Node::start(), Redis::start());
-    server.run_lines("HSET cluster/module_node mail1 1");
+    let (node, server) = new_cluster();
     legacy(
         &node,
         "INSERT INTO TCP_PORTS VALUES (20000, 20003, 'mail1'), (20004, 20004, 'mail2_rsync');
@@ -89,7 +95,7 @@ fn the_old_file_is_taken_over_once_and_stays_as_it_is() {
 
 #[test]
 fn what_cant_be_taken_over_is_named_and_holds_up_nothing() {
-    let node = Node::start();
+    let (node, server) = new_cluster();
     legacy(
         &node,
         "INSERT INTO TCP_PORTS VALUES (20000, 20003, 'mail1'), (20002, 20005, 'web1');
@@ -97,7 +103,7 @@ fn what_cant_be_taken_over_is_named_and_holds_up_nothing() {
     );
     let problems =
         ["UDP_PORTS row 1: ", "tcp 20002-20005 of web1: overlaps tcp 20000-20003 of mail1"];
-    let output = upgrade(&node, None);
+    let output = upgrade(&node, Some((&server, None)));
     ends(
         &output,
         0,
@@ -126,7 +132,7 @@ fn udp_ranges_that_ns8s_upgrade_misread_are_taken_from_the_modules() {
          HSET module/nethvoice1/environment UDP_PORTS_RANGE 20011-20019",
     );
     // not done before it is done
-    ends(&upgrade(&node, None), 1, &["nothing was imported: Redis"]);
+    ends(&upgrade(&node, None), 1, &["nothing was imported: Redis", "can't be looked for"]);
     assert_eq!(record(&node), None);
     ends(&upgrade(&node, Some((&server, Some("node/1")))), 0, &["udp 2-0 of nethvoice1"]);
     let rows = [
@@ -140,7 +146,8 @@ fn udp_ranges_that_ns8s_upgrade_misread_are_taken_from_the_modules() {
 
 #[test]
 fn as_long_as_nothing_could_be_taken_over_it_is_tried_again() {
-    let mut node = Node::start();
+    let (mut node, server) = new_cluster();
+    let redis = Some((&server, None));
     let failed = "<4>portsd: nothing was taken over";
     fs::write(node.state().join("ports.sqlite"), "no database").unwrap();
     ends(&upgrade(&node, None), 1, &[failed]);
@@ -151,16 +158,16 @@ fn as_long_as_nothing_could_be_taken_over_it_is_tried_again() {
     assert_eq!(record(&node), None);
     node.daemon.restart();
     assert_eq!(node.daemon.rows(), []);
-    ends(&upgrade(&node, None), 0, &["1 imported"]);
+    ends(&upgrade(&node, redis), 0, &["1 imported"]);
     // what can't be recorded is said
     fs::create_dir(node.state().join("portsd-import.txt.new")).unwrap();
-    fs::remove_file(node.state().join("portsd-import.txt")).unwrap();
-    ends(&upgrade(&node, None), 1, &["0 imported", "<4>portsd: taken over, but"]);
+    fs::remove_file(node.record()).unwrap();
+    ends(&upgrade(&node, redis), 1, &["0 imported", "<4>portsd: taken over, but"]);
     fs::remove_dir(node.state().join("portsd-import.txt.new")).unwrap();
-    ends(&upgrade(&node, None), 0, &["0 imported, 1 were there already"]);
+    ends(&upgrade(&node, redis), 0, &["0 imported, 1 were there already"]);
     // as if it had ended right behind the import
-    fs::remove_file(node.state().join("portsd-import.txt")).unwrap();
-    ends(&upgrade(&node, None), 0, &["0 imported, 1 were there already"]);
+    fs::remove_file(node.record()).unwrap();
+    ends(&upgrade(&node, redis), 0, &["0 imported, 1 were there already"]);
     assert_eq!(node.daemon.rows(), [row("mail1", "tcp", 20000, 20003)]);
 }
 
@@ -175,11 +182,21 @@ fn counters_that_are_left_beside_the_file_go_too() {
     let rows = [row("mail1", "tcp", 20000, 20003), row("nethvoice1", "udp", 20000, 20009)];
     assert_eq!(node.daemon.rows(), rows);
     assert!(!COUNTERS.iter().any(|key| server.has(key)));
-    // the file is enough to go on, and what could not be looked for is said
-    let node = Node::start();
-    legacy(&node, "INSERT INTO TCP_PORTS VALUES (20000, 20003, 'mail1');");
-    ends(&upgrade(&node, None), 0, &["1 imported", "node/1/{tcp,udp}_ports_sequence", "not all"]);
-    assert!(record(&node).is_some());
+}
+
+#[test]
+fn an_attempt_that_ended_too_soon_is_in_the_record_of_the_next_one() {
+    let (node, server) = (Node::start(), Redis::start());
+    server.run_lines(COUNTED);
+    server.run_lines("HSET module/nethvoice1/environment TCP_PORT 20002");
+    let overlap = "tcp 20000-20003 of mail1: overlaps tcp 20002-20002 of nethvoice1";
+    let agent = Some((&server, Some("node/1")));
+    ends(&upgrade(&node, agent), 0, &[overlap, "<4>portsd: not all was taken over"]);
+    // as if it had ended right before its last step, with the counters gone
+    fs::rename(node.record(), node.state().join("portsd-import.txt.new")).unwrap();
+    ends(&upgrade(&node, agent), 0, &[overlap, "<4>portsd: not all was taken over"]);
+    let record = record(&node).unwrap();
+    assert!(record.contains(overlap) && record.contains("is removed"), "{record}");
 }
 
 /// A node of the time before the file, besides another one.

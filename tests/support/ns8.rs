@@ -69,9 +69,16 @@ impl Node {
     /// With the steps installed.
     pub fn on(daemon: Daemon) -> Self {
         let node = Self { daemon };
+        node.is_taken_over();
         node.install();
-        fs::create_dir(node.state()).unwrap();
+        fs::remove_file(node.record()).unwrap();
         node
+    }
+
+    /// Makes it a node on which the takeover was done.
+    pub fn is_taken_over(&self) {
+        fs::create_dir_all(self.state()).unwrap();
+        fs::write(self.record(), "now, from nowhere, file sum none\n").unwrap();
     }
 
     /// Runs `make install-ns8`; gives what it said.
@@ -96,6 +103,11 @@ impl Node {
 
     pub fn state(&self) -> PathBuf {
         self.directory().join("state")
+    }
+
+    /// What is kept of the takeover.
+    pub fn record(&self) -> PathBuf {
+        self.state().join("portsd-import.txt")
     }
 
     /// A command in the environment of the node's agent.

@@ -1,9 +1,11 @@
 //! The plan of Allocate.
 
+use std::cmp::Reverse;
+
 use super::room::Room;
 use super::{Conditions, Edit, Plan, Pool, check_demand, counted};
 use crate::error::Error;
-use crate::model::{Allocation, Owner, PortCount, PortRange, Protocol};
+use crate::model::{Allocation, Owner, PortCount, PortRange, Protocol, Timestamp};
 
 /// What Allocate is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -24,8 +26,10 @@ impl Pool {
     /// How to grant a wish, or why it can't be granted. Nothing changes.
     ///
     /// An unnamed range that has the size stays as it is. Else the one that keeps most of the
-    /// owner's ports grows or shrinks in place. Else the wish gets a new place, chosen as if the
-    /// ranges that it replaces were free. Named ranges and claims are never touched.
+    /// owner's ports grows or shrinks in place. Of several, the one that is held longest: that of a
+    /// module which gave its ports to this one is older than what this one was given itself. Else
+    /// the wish gets a new place, chosen as if the ranges that it replaces were free. Named ranges
+    /// and claims are never touched.
     pub fn plan_allocate(&self, wish: Wish<'_>, conditions: Conditions<'_>) -> Result<Plan, Error> {
         let Wish { owner, protocol, ports, keep_existing, demand } = wish;
         let held: Vec<&Allocation> = self.space(protocol).list(Some(owner)).collect();
@@ -34,7 +38,8 @@ impl Pool {
         let freed = counted(replaced.iter().copied());
         check_demand(demand, counted(held.iter().copied()), freed, ports.get())?;
 
-        if let Some(same) = replaced.iter().find(|one| one.range.count() == ports) {
+        let same = replaced.iter().filter(|one| one.range.count() == ports);
+        if let Some(same) = same.min_by_key(|one| held_since(one)) {
             return Ok(Plan { kept: vec![(*same).clone()], edits: frees(&replaced, Some(same)) });
         }
         let room = self.room(owner, &[protocol], &replaced, conditions);
@@ -79,10 +84,15 @@ fn in_place<'a>(
             let range = PortRange::with_count(one.range.start(), ports)?;
             (one.range.contains(range) || room.fits(range)).then_some((*one, range))
         })
-        .max_by_key(|(_, range)| {
+        .max_by_key(|(one, range)| {
             let kept: u32 = replaced.iter().map(|old| shared(old.range, *range)).sum();
-            (kept, std::cmp::Reverse(range.start()))
+            (kept, Reverse(held_since(one)))
         })
+}
+
+/// What orders ranges by how long they are held, then by their numbers.
+fn held_since(one: &Allocation) -> (Timestamp, PortRange) {
+    (one.allocated_at, one.range)
 }
 
 /// How many ports the two have in common.

@@ -90,6 +90,11 @@ impl Commands {
         let opened = number
             .parse::<u16>()
             .map_err(io::Error::other)
+            .and_then(|number| match number {
+                // this end of a standard input that is a pipe would keep it from ever ending
+                0..=2 => Err(io::Error::other("this is a standard stream")),
+                _ => Ok(number),
+            })
             .map(|number| format!("/proc/self/fd/{number}"))
             .and_then(|path| OpenOptions::new().append(true).custom_flags(O_NONBLOCK).open(path));
         opened.map_or_else(|error| Self::Unusable(error.to_string()), Self::Open)

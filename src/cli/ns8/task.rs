@@ -84,10 +84,10 @@ impl RemoveModule {
     pub(super) fn of(data: &Value) -> Result<Self, Refusal> {
         let mut fields = Fields::of(data)?;
         let id = |value: &Value| ModuleId::parse(&text(value)?).map_err(|_| "pattern");
-        // what becomes of the data is for other steps
-        match (fields.take("module_id", id), fields.take("preserve_data", flag)) {
-            (Some(module_id), Some(_)) => Ok(Self { module_id }),
-            _ => Err(Refusal::not_valid(fields.faults)),
+        // what becomes of the data is for other steps, which have seen to it
+        match fields.take("module_id", id) {
+            Some(module_id) => Ok(Self { module_id }),
+            None => Err(Refusal::not_valid(fields.faults)),
         }
     }
 }
@@ -228,8 +228,7 @@ mod tests {
         assert_eq!(errors(AllocatePorts::of(&json!({}))), all);
         assert_eq!(errors(DeallocatePorts::of(&json!({}))), all[1..3]);
         let module = json!({ "module_id": "a/b" });
-        let removal = ["module_id_pattern", "preserve_data_required"];
-        assert_eq!(errors(RemoveModule::of(&module)), removal);
+        assert_eq!(errors(RemoveModule::of(&module)), ["module_id_pattern"]);
         for value in [json!(null), json!([]), json!("x"), json!(1)] {
             assert_eq!(errors(AllocatePorts::of(&value)), ["(root)_invalid_type"]);
         }

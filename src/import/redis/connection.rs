@@ -10,7 +10,7 @@ use redis::{
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::convert;
-use crate::import::{Unreadable, shown};
+use crate::import::{Unreadable, shown_up_to};
 use crate::redis_url::{RedisUrl, nobody};
 
 /// How long it may take until the connection is there or the next data come.
@@ -157,9 +157,13 @@ fn explain(error: &RedisError) -> String {
     }
 }
 
-/// What a server says, harmless and short. It is only as trustworthy as whoever runs it.
+/// So much of an error is shown, in bytes.
+const ERROR_BYTES_MAX: usize = 300;
+
+/// What a server or the system says, harmless and short. A server is only as trustworthy as whoever
+/// runs it.
 fn shown_bare(text: &str) -> String {
-    shown(text.as_bytes()).trim_matches('"').to_owned()
+    shown_up_to(ERROR_BYTES_MAX, text.as_bytes()).trim_matches('"').to_owned()
 }
 
 const NO_LOGIN: &str = "give a user and a password that it knows";

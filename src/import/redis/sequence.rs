@@ -69,6 +69,14 @@ impl Sequence {
         &self.key
     }
 
+    /// The lowest port that was never given, if the counter is one.
+    pub(super) fn next(&self) -> Option<i64> {
+        match self.value {
+            Value::Next(next) => Some(next),
+            Value::Absent | Value::Odd(_) => None,
+        }
+    }
+
     /// Whether the key is there.
     #[must_use]
     pub fn is_there(&self) -> bool {

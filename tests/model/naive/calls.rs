@@ -139,8 +139,8 @@ impl Node {
         let granted = |how: &str, one: Held, edits| {
             Ok(Answer::new(how, json!({ "range": range(one) }), edits))
         };
-        if let Some(same) = replaced.iter().find(|one| one.count() == ports) {
-            return granted("kept", *same, others(*same));
+        if let Some(same) = by_age(&replaced).into_iter().find(|one| one.count() == ports) {
+            return granted("kept", same, others(same));
         }
         let wish = Wish { owner, protocols: &[protocol], ports, replaced: &replaced };
         if let Some(from) = self.best_in_place(wish) {
@@ -163,18 +163,18 @@ impl Node {
     }
 
     /// Of the replaced ranges that can have the size where they are, the one that keeps most of
-    /// the ports that its owner holds now, the lowest of several.
+    /// the ports that its owner holds now, of several the one that it has held longest.
     fn best_in_place(&self, wish: Wish<'_>) -> Option<Held> {
         let mut best: Option<(usize, Held)> = None;
-        for one in wish.replaced {
+        for one in by_age(wish.replaced) {
             if one.count() < wish.ports && !self.fits(wish, one.start) {
                 continue;
             }
-            let to = of_count(*one, one.start, wish.ports);
+            let to = of_count(one, one.start, wish.ports);
             let is_kept = |port: &u16| wish.replaced.iter().any(|old| old.has(*port));
             let kept = (to.start..=to.end).filter(is_kept).count();
             if best.is_none_or(|(most, _)| kept > most) {
-                best = Some((kept, *one));
+                best = Some((kept, one));
             }
         }
         best.map(|(_, one)| one)
@@ -417,6 +417,13 @@ impl Node {
             (false, false) => Answer::new("for good", reply, takes(&freed)),
         })
     }
+}
+
+/// The one that is held longest first.
+fn by_age(held: &[Held]) -> Vec<Held> {
+    let mut held = held.to_vec();
+    held.sort_by_key(|one| (one.given, one.start));
+    held
 }
 
 fn check_ports(ports: u32) -> Result<(), Refusal> {
