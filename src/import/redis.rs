@@ -4,7 +4,7 @@
 //!
 //! A module can write its own environment. What stands there is a claim of that module and of no
 //! other: whose it is comes from the key. Its size has to be accounted for by what modules can't write
-//! (see [`bounds`]), and the service then refuses what overlaps.
+//! (see `bounds.rs`), and the service then refuses what overlaps.
 //!
 //! Every key is read at another moment; changes in between are seen or not. Nothing is written,
 //! but by [`remove_sequences`].
