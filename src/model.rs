@@ -465,6 +465,13 @@ impl Allocation {
     pub fn is_unnamed(&self) -> bool {
         self.name.is_none() && !self.claimed
     }
+
+    /// What orders ranges by how long they are held: of several of one size, Allocate keeps the
+    /// first. Those that were given in the same second stand in the order of their numbers.
+    #[must_use]
+    pub const fn held_since(&self) -> (Timestamp, PortRange) {
+        (self.allocated_at, self.range)
+    }
 }
 
 /// Which of an owner's ports.

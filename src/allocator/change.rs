@@ -21,8 +21,8 @@ use crate::store::{Edit, StoreError};
 /// What Reclaim frees: what is held for modules that are not there.
 #[derive(Debug, Clone)]
 pub struct Gone {
-    /// The modules that are there by the word of the registry's source, and then no other entry stays;
-    /// `None` if all that are registered are.
+    /// The modules that are there by the word of the registry's source, one at least, and then no other
+    /// entry stays; `None` if all that are registered are.
     pub present: Option<HashSet<ModuleId>>,
     /// For how long it has to have been held. Zero: however short.
     pub older_than: Duration,
@@ -341,7 +341,7 @@ pub(crate) fn plan_reclaim(state: &State, gone: &Gone, now: Timestamp) -> Result
     let is_registered = |id: &ModuleId| state.registry.get(id).is_some();
     let is_there =
         |id: &ModuleId| present.map_or_else(|| is_registered(id), |present| present.contains(id));
-    if present.map_or_else(|| state.registry.is_empty(), HashSet::is_empty) {
+    if present.is_none() && state.registry.is_empty() {
         return Err(Error::RegistryUnavailable {});
     }
     let newest = now.before(gone.older_than);

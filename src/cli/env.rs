@@ -41,12 +41,10 @@ fn variables(held: &[Allocation]) -> (Map<String, Value>, Vec<String>) {
     let mut variables = Map::new();
     let mut remarks = Vec::new();
     for protocol in Protocol::ALL {
-        let unnamed =
-            |one: &&Allocation| one.protocol == protocol && one.name.is_none() && !one.claimed;
-        // the one that Allocate keeps, too
-        let since = |one: &&Allocation| (one.allocated_at, one.range);
+        let unnamed = |one: &&Allocation| one.protocol == protocol && one.is_unnamed();
         let count = held.iter().filter(unnamed).count();
-        if let Some(Allocation { range, .. }) = held.iter().filter(unnamed).min_by_key(since) {
+        let first = held.iter().filter(unnamed).min_by_key(|one| one.held_since());
+        if let Some(Allocation { range, .. }) = first {
             describe(protocol, None, *range, &mut variables);
             if count > 1 {
                 remarks.push(format!(

@@ -51,7 +51,7 @@ pub(super) fn redis(
     let mut report = Report::of(&mut session, contents, args.mode, &mut progress)?;
     report.sequences = Some(findings);
     if args.remove_sequences && !args.mode.dry_run {
-        report.remove(&url, &sequences);
+        report.remove_counters(&url);
     }
     Ok(report.show(session.is_json()))
 }
@@ -132,32 +132,27 @@ impl Report {
     }
 
     /// Removes the counters, now that what they stood for has been stored.
-    fn remove(&mut self, url: &RedisUrl, sequences: &[Sequence]) {
+    fn remove_counters(&mut self, url: &RedisUrl) {
         if !self.problems.is_empty() && !self.skip_invalid {
             self.remarks.push("the counters stay, since nothing was imported".to_owned());
             return;
         }
-        let there: Vec<_> = sequences.iter().filter(|sequence| sequence.is_there()).collect();
+        let mut there: Vec<_> =
+            self.sequences.iter_mut().flatten().filter(|finding| finding.exists).collect();
         if there.is_empty() {
             return;
         }
-        let outcomes = import::redis::remove_sequences(url, &there)
-            .unwrap_or_else(|error| there.iter().map(|_| Err(error.to_string())).collect());
-        for (sequence, outcome) in there.iter().zip(outcomes) {
+        let keys: Vec<_> = there.iter().map(|finding| finding.key.clone()).collect();
+        let outcomes = import::redis::remove_sequences(url, &keys)
+            .unwrap_or_else(|error| keys.iter().map(|_| Err(error.to_string())).collect());
+        for (finding, outcome) in there.iter_mut().zip(outcomes) {
             match outcome {
-                Ok(()) => self.mark_removed(sequence),
+                Ok(()) => finding.removed = true,
                 Err(reason) => {
                     self.is_unfinished = true;
-                    self.remarks.push(format!("{} was not removed: {reason}", sequence.key()));
+                    self.remarks.push(format!("{} was not removed: {reason}", finding.key));
                 }
             }
-        }
-    }
-
-    fn mark_removed(&mut self, sequence: &Sequence) {
-        let findings = self.sequences.iter_mut().flatten();
-        for finding in findings.filter(|finding| finding.key == sequence.key()) {
-            finding.removed = true;
         }
     }
 

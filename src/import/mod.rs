@@ -69,6 +69,21 @@ pub struct Problem {
     pub reason: String,
 }
 
+impl Problem {
+    /// A range that was read, but can't be taken over.
+    fn of(source: &str, range: &ImportedRange, reason: String) -> Self {
+        let ImportedRange { owner, protocol, start, end } = range;
+        Self {
+            source: source.to_owned(),
+            owner: Some(owner.clone()),
+            protocol: Some(*protocol),
+            start: Some(*start),
+            end: Some(*end),
+            reason,
+        }
+    }
+}
+
 /// All problems in the order of the rows: those found when the rows were read, and those that the
 /// service found in what it was sent. It tells them in the order in which it got the ranges, and
 /// judges equal ranges equally, or takes the first one.
@@ -91,15 +106,7 @@ pub fn problems(rows: &[Row], refused: &[reply::Problem]) -> Vec<Problem> {
 }
 
 fn refusal(source: &str, problem: &reply::Problem) -> Problem {
-    let ImportedRange { owner, protocol, start, end } = &problem.range;
-    Problem {
-        source: source.to_owned(),
-        owner: Some(owner.clone()),
-        protocol: Some(*protocol),
-        start: Some(*start),
-        end: Some(*end),
-        reason: problem.reason.clone(),
-    }
+    Problem::of(source, &problem.range, problem.reason.clone())
 }
 
 /// So much of a strange value is shown, in bytes.

@@ -16,16 +16,15 @@ mod sequence;
 
 use std::collections::BTreeMap;
 
-use redis::{FromRedisValue, Pipeline, ServerError, Value};
+use redis::{Pipeline, ServerError, Value};
 
 pub use sequence::{Finding, Sequence};
 
-use self::bounds::Demands;
-use self::connection::Connection;
+use self::connection::{Connection, Hash};
 use super::{Contents, Problem, Row, Unreadable, number, shown};
 use crate::model::{ModuleId, Protocol};
 use crate::redis_url::RedisUrl;
-use crate::registry::MODULE_NODE;
+use crate::registry::{MODULE_NODE, demand_key};
 
 /// So many modules are asked for at once.
 const MODULES_AT_ONCE: usize = 64;
@@ -59,16 +58,16 @@ pub fn read(
     })
 }
 
-/// Removes counters, and gives for each that could not be removed the reason.
+/// Removes the counters of these keys, and gives for each that could not be removed the reason.
 pub fn remove_sequences(
     url: &RedisUrl,
-    sequences: &[&Sequence],
+    keys: &[String],
 ) -> Result<Vec<Result<(), String>>, Unreadable> {
     wait_for(url, async {
         let mut connection = Connection::open(url).await?;
         let mut pipeline = Pipeline::new();
-        for sequence in sequences {
-            pipeline.cmd("DEL").arg(&sequence.key);
+        for key in keys {
+            pipeline.cmd("DEL").arg(key);
         }
         let replies = connection.ask(&mut pipeline).await?;
         let outcome = |reply: Result<Value, ServerError>| match reply {
@@ -103,10 +102,7 @@ struct Modules {
 }
 
 async fn modules(connection: &mut Connection, node_id: u32) -> Result<Modules, Unreadable> {
-    let mut pipeline = Pipeline::new();
-    pipeline.cmd("HGETALL").arg(MODULE_NODE);
-    let entries: BTreeMap<Vec<u8>, Vec<u8>> =
-        connection.ask_one(&mut pipeline, "HGETALL", MODULE_NODE).await?;
+    let entries = connection.hash(MODULE_NODE).await?;
     if entries.is_empty() {
         return Err(connection.unreadable(format!(
             "there is no {MODULE_NODE}: is this the Redis of NS8, and the right database in it?"
@@ -116,7 +112,7 @@ async fn modules(connection: &mut Connection, node_id: u32) -> Result<Modules, U
 }
 
 /// The modules of the node among all entries.
-fn sort_out(entries: &BTreeMap<Vec<u8>, Vec<u8>>, node_id: u32) -> Modules {
+fn sort_out(entries: &Hash, node_id: u32) -> Modules {
     let mut modules = Modules { here: Vec::new(), rows: Vec::new(), remarks: Vec::new() };
     for (module, node) in entries {
         let id = str::from_utf8(module).ok().and_then(|text| ModuleId::parse(text).ok());
@@ -193,22 +189,12 @@ async fn read_sequences(
 }
 
 /// What each module may have. The cluster's; it need not be there.
-async fn read_demands(
-    connection: &mut Connection,
-) -> Result<BTreeMap<Protocol, Demands>, Unreadable> {
+async fn read_demands(connection: &mut Connection) -> Result<BTreeMap<Protocol, Hash>, Unreadable> {
     let mut demands = BTreeMap::new();
     for protocol in Protocol::ALL {
-        let key = bounds::key(protocol);
-        let mut pipeline = Pipeline::new();
-        pipeline.cmd("HGETALL").arg(&key);
-        demands.insert(protocol, connection.ask_one(&mut pipeline, "HGETALL", &key).await?);
+        demands.insert(protocol, connection.hash(demand_key(protocol)).await?);
     }
     Ok(demands)
-}
-
-/// Reads a reply as the type that it has to have.
-fn convert<T: FromRedisValue>(value: Value) -> Option<T> {
-    T::from_redis_value(value).ok()
 }
 
 #[cfg(test)]
@@ -217,7 +203,7 @@ mod tests {
 
     #[test]
     fn only_sound_entries_of_the_node_are_modules_of_it() {
-        let entries: BTreeMap<Vec<u8>, Vec<u8>> = [
+        let entries: Hash = [
             (&b"mail2"[..], &b"1"[..]),
             (b"mail1", b"1"),
             (b"mail3", b"2"),

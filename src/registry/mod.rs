@@ -6,7 +6,7 @@ mod redis;
 
 pub use labels::{Labels, PORTSADM};
 pub use local::Registry;
-pub use redis::{Answer, Asked, Cluster, MODULE_NODE, Present, Unavailable};
+pub use redis::{Answer, Asked, Cluster, MODULE_NODE, Present, Unavailable, demand_key};
 
 use crate::config::RegistryConfig;
 use crate::model::UserName;

@@ -16,7 +16,7 @@ mod newcomers;
 mod order;
 mod told;
 
-pub use self::entry::MODULE_NODE;
+pub use self::entry::{MODULE_NODE, demand_key};
 pub use self::order::Asked;
 
 use std::collections::HashSet;

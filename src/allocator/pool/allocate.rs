@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::room::Room;
 use super::{Conditions, Edit, Plan, Pool, check_demand, counted};
 use crate::error::Error;
-use crate::model::{Allocation, Owner, PortCount, PortRange, Protocol, Timestamp};
+use crate::model::{Allocation, Owner, PortCount, PortRange, Protocol};
 
 /// What Allocate is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ impl Pool {
         check_demand(demand, counted(held.iter().copied()), freed, ports.get())?;
 
         let same = replaced.iter().filter(|one| one.range.count() == ports);
-        if let Some(same) = same.min_by_key(|one| held_since(one)) {
+        if let Some(same) = same.min_by_key(|one| one.held_since()) {
             return Ok(Plan { kept: vec![(*same).clone()], edits: frees(&replaced, Some(same)) });
         }
         let room = self.room(owner, &[protocol], &replaced, conditions);
@@ -86,13 +86,8 @@ fn in_place<'a>(
         })
         .max_by_key(|(one, range)| {
             let kept: u32 = replaced.iter().map(|old| shared(old.range, *range)).sum();
-            (kept, Reverse(held_since(one)))
+            (kept, Reverse(one.held_since()))
         })
-}
-
-/// What orders ranges by how long they are held, then by their numbers.
-fn held_since(one: &Allocation) -> (Timestamp, PortRange) {
-    (one.allocated_at, one.range)
 }
 
 /// How many ports the two have in common.

@@ -7,37 +7,24 @@
 use std::collections::BTreeMap;
 
 use super::super::{Problem, Row, number};
-use super::sequence::Sequence;
+use super::connection::Hash;
+use super::sequence::{FIRST_PORT, Sequence};
 use crate::model::Protocol;
 use crate::request::ImportedRange;
 
-/// No port below was ever handed out.
-const FIRST_PORT: i64 = 20000;
 /// More than any published module asks for.
 const UNKNOWN_MAX: i64 = 4096;
 
-/// The demands of all modules in one protocol, as they stand in Redis.
-pub(super) type Demands = BTreeMap<Vec<u8>, Vec<u8>>;
-
-/// The key of the demands.
-pub(super) fn key(protocol: Protocol) -> String {
-    format!("cluster/{protocol}_ports_demand")
-}
-
 /// Replaces ranges that can't be believed by problems, and puts the smaller ranges first: where two
 /// overlap, a module can't push out another with a range that is larger than that one's.
-pub(super) fn apply(
-    rows: &mut [Row],
-    sequences: &[Sequence],
-    demands: &BTreeMap<Protocol, Demands>,
-) {
+pub(super) fn apply(rows: &mut [Row], sequences: &[Sequence], demands: &BTreeMap<Protocol, Hash>) {
     for row in rows.iter_mut() {
         let Row::Range { source, range } = row else { continue };
         let counted = sequences.iter().find(|one| one.protocol == range.protocol);
         let demand = demands.get(&range.protocol).and_then(|all| all.get(range.owner.as_bytes()));
         let demand = demand.and_then(|text| number(text));
         if let Some(reason) = doubt(range, counted.and_then(Sequence::next), demand) {
-            *row = problem(source, range, reason);
+            *row = Row::Problem(Problem::of(source, range, reason));
         }
     }
     rows.sort_by_key(|row| match row {
@@ -52,7 +39,7 @@ fn size(range: &ImportedRange) -> i64 {
 
 /// Why a range can't be believed, if it can't.
 fn doubt(range: &ImportedRange, next: Option<i64>, demand: Option<i64>) -> Option<String> {
-    if range.start < FIRST_PORT {
+    if range.start < FIRST_PORT.into() {
         return Some(format!("no ports below {FIRST_PORT} were handed out"));
     }
     let is_counted = next.is_some_and(|next| range.end < next);
@@ -65,17 +52,6 @@ fn doubt(range: &ImportedRange, next: Option<i64>, demand: Option<i64>) -> Optio
             format!("the counter has not passed it, and the module's demand is {demand}")
         }
         None => format!("the counter has not passed it, and it has more than {UNKNOWN_MAX} ports"),
-    })
-}
-
-fn problem(source: &str, range: &ImportedRange, reason: String) -> Row {
-    Row::Problem(Problem {
-        source: source.to_owned(),
-        owner: Some(range.owner.clone()),
-        protocol: Some(range.protocol),
-        start: Some(range.start),
-        end: Some(range.end),
-        reason,
     })
 }
 

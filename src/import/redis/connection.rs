@@ -1,5 +1,6 @@
 //! A connection that waits for nothing longer than [`PATIENCE`].
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -9,7 +10,6 @@ use redis::{
 };
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::convert;
 use crate::import::{Unreadable, shown_up_to};
 use crate::redis_url::{RedisUrl, nobody};
 
@@ -23,6 +23,9 @@ const SILENT: &str = "no answer within 5 seconds: is this Redis, and does it wor
 const LOST: &str = "the connection ended before the answer: is this Redis, and one without TLS?";
 const LOADING: &str = "it still loads its data: try again later";
 const STRANGE: &str = "the answer can't be understood: is this Redis, and that of NS8?";
+
+/// The fields of a hash, in order, and their values.
+pub(super) type Hash = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A connection to a Redis, as the user who asks.
 pub(super) struct Connection {
@@ -101,23 +104,20 @@ impl Connection {
         }
     }
 
-    /// Sends one command, which is about `key`, and gives its reply.
-    pub(super) async fn ask_one<T: FromRedisValue>(
-        &mut self,
-        pipeline: &mut Pipeline,
-        command: &str,
-        key: &str,
-    ) -> Result<T, Unreadable> {
-        match self.ask(pipeline).await?.pop() {
+    /// All fields of a hash; none if it is not there.
+    pub(super) async fn hash(&mut self, key: &str) -> Result<Hash, Unreadable> {
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("HGETALL").arg(key);
+        match self.ask(&mut pipeline).await?.pop() {
             Some(Ok(value)) => self.understand(value),
-            Some(Err(error)) => Err(self.refused(command, key, &error)),
+            Some(Err(error)) => Err(self.refused("HGETALL", key, &error)),
             None => Err(self.unreadable(STRANGE.to_owned())),
         }
     }
 
     /// A reply as the type that it has to have.
     pub(super) fn understand<T: FromRedisValue>(&self, value: Value) -> Result<T, Unreadable> {
-        convert(value).ok_or_else(|| self.unreadable(STRANGE.to_owned()))
+        T::from_redis_value(value).map_err(|_| self.unreadable(STRANGE.to_owned()))
     }
 
     /// The error for a command that was refused.

@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::super::{Row, number, shown};
 use crate::model::{Allocation, PortRange, Protocol};
 
-/// Where the counters began.
-const FIRST_PORT: u16 = 20000;
+/// Where the counters began: no port below was ever handed out.
+pub(super) const FIRST_PORT: u16 = 20000;
 
 /// A counter as it stands in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,24 +63,12 @@ pub struct Finding {
 }
 
 impl Sequence {
-    /// The counter's key.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-
     /// The lowest port that was never given, if the counter is one.
     pub(super) fn next(&self) -> Option<i64> {
         match self.value {
             Value::Next(next) => Some(next),
             Value::Absent | Value::Odd(_) => None,
         }
-    }
-
-    /// Whether the key is there.
-    #[must_use]
-    pub fn is_there(&self) -> bool {
-        self.value != Value::Absent
     }
 
     /// What the counter tells, given what was read and what portsd holds.
@@ -102,7 +90,7 @@ impl Sequence {
             format!("nothing tells how far {} ports were handed out", self.protocol);
         let remark = remark.map(|remark| format!("{remark}: {nothing_known}"));
         let (key, protocol) = (self.key.clone(), self.protocol);
-        let exists = self.is_there();
+        let exists = self.value != Value::Absent;
         Finding { key, protocol, exists, value, unaccounted, remark, removed: false }
     }
 

@@ -9,14 +9,21 @@ use std::collections::HashSet;
 use redis::{Cmd, Value, cmd};
 
 use crate::config::NodeId;
-use crate::model::{Demand, Module, ModuleId, UserName};
+use crate::model::{Demand, Module, ModuleId, Protocol, UserName};
 use crate::registry::labels::{grants_portsadm, parse_ports};
 
 /// Which node each module is on.
 pub const MODULE_NODE: &str = "cluster/module_node";
 const AUTHORIZATIONS: &str = "cluster/authorizations/module";
-const TCP_DEMAND: &str = "cluster/tcp_ports_demand";
-const UDP_DEMAND: &str = "cluster/udp_ports_demand";
+
+/// How many ports of a protocol each module may hold.
+#[must_use]
+pub const fn demand_key(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "cluster/tcp_ports_demand",
+        Protocol::Udp => "cluster/udp_ports_demand",
+    }
+}
 
 /// So many authorizations may a module have; images have a handful. One that has more has none.
 const AUTHORIZATIONS_MAX: usize = 256;
@@ -46,7 +53,12 @@ pub fn commands(id: &ModuleId) -> Vec<Cmd> {
     let field = |key| cmd("HGET").arg(key).arg(id.as_str()).to_owned();
     // of a set without bound, only as much as shows that it is too large
     let some = cmd("SRANDMEMBER").arg(authorizations(id)).arg(AUTHORIZATIONS_MAX + 1).to_owned();
-    vec![field(MODULE_NODE), some, field(TCP_DEMAND), field(UDP_DEMAND)]
+    vec![
+        field(MODULE_NODE),
+        some,
+        field(demand_key(Protocol::Tcp)),
+        field(demand_key(Protocol::Udp)),
+    ]
 }
 
 fn authorizations(id: &ModuleId) -> String {
@@ -68,8 +80,8 @@ pub fn read(id: &ModuleId, node: NodeId, replies: &[Value]) -> Result<Reading, P
             unix_user,
             portsadm: problems.portsadm(id, authorized)?,
             demand: Demand {
-                tcp: problems.ports(TCP_DEMAND, id, tcp)?,
-                udp: problems.ports(UDP_DEMAND, id, udp)?,
+                tcp: problems.ports(Protocol::Tcp, id, tcp)?,
+                udp: problems.ports(Protocol::Udp, id, udp)?,
             },
         }),
         _ => None,
@@ -156,8 +168,8 @@ impl Problems {
     }
 
     /// How many ports a module may hold.
-    fn ports(&mut self, key: &str, id: &ModuleId, value: &Value) -> Result<u16, Problem> {
-        let key = format!("{key} {id}");
+    fn ports(&mut self, protocol: Protocol, id: &ModuleId, value: &Value) -> Result<u16, Problem> {
+        let key = format!("{} {id}", demand_key(protocol));
         match value {
             Value::Nil => Ok(0),
             Value::BulkString(_) => {

@@ -42,7 +42,8 @@ impl Told {
         self.memories().contains(user)
     }
 
-    /// The entry of that user is a memory, or is not. Only for users that have one, so that their number is the bound.
+    /// The entry of that user is a memory, or is not. Only for users that have one, so that their
+    /// number is the bound.
     pub fn remember(&self, user: &UserName, is_memory: bool) {
         if is_memory {
             self.memories().insert(user.clone());
