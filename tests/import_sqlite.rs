@@ -374,6 +374,26 @@ fn a_file_with_a_log_is_read_if_nothing_is_left_in_the_log() {
 }
 
 #[test]
+fn a_log_beside_a_file_that_has_none_is_noticed() {
+    let daemon = Daemon::start();
+    let with_log = Legacy::with(&format!("PRAGMA journal_mode = WAL; {NS8_TABLES}{SOUND}"));
+    let writer = Connection::open(with_log.path()).unwrap();
+    writer.execute("INSERT INTO TCP_PORTS VALUES (30000, 30000, 'ghost1')", []).unwrap();
+    let log = fs::read(with_log.directory.path().join("ports.sqlite-wal")).unwrap();
+    assert!(!log.is_empty());
+
+    let legacy = Legacy::with(&format!("{NS8_TABLES}{SOUND}"));
+    let path = |name: &str| legacy.directory.path().join(name);
+    fs::write(path("ports.sqlite-wal"), log).unwrap();
+    refused(&daemon, &legacy, &["ports.sqlite-wal only", "Copy both files"]);
+    fs::write(path("ports.sqlite-wal"), "").unwrap();
+    let (status, found) = report(&daemon, &legacy, &["--dry-run"]);
+    assert_eq!((status, &found["imported"]), (Some(0), &json!(5)));
+    fs::write(path("ports.sqlite-journal"), "x").unwrap();
+    refused(&daemon, &legacy, &["an empty log and a journal"]);
+}
+
+#[test]
 fn a_write_that_was_left_half_done_is_neither_undone_nor_read() {
     let daemon = Daemon::start();
     let legacy = Legacy::with(&format!("{NS8_TABLES}{SOUND}"));

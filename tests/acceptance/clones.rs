@@ -100,6 +100,30 @@ fn a_clone_can_keep_the_ports_of_the_module_it_replaces() {
 }
 
 #[test]
+fn a_clone_that_has_ports_already_keeps_those_that_it_is_given() {
+    let node = Node::start();
+    // of the one that has the lower numbers, and of the one that has the higher ones
+    for (from, to, start) in [("mail2", "mail1", 20004), ("mail3", "mail4", 20008)] {
+        add_module(&node, from.min(to), 4, 0);
+        add_module(&node, from.max(to), 4, 0);
+        let older = "UPDATE allocations SET allocated_at = allocated_at - 3600 WHERE owner = ?1";
+        let database = rusqlite::Connection::open(node.daemon.database()).unwrap();
+        assert_eq!(database.execute(older, [from]).unwrap(), 1);
+        let parameters = json!({ "fromOwner": from, "toOwner": to });
+        node.daemon.admin().call(ADMIN, "Transfer", parameters).unwrap();
+        let mut command = node.command(env!("CARGO_BIN_EXE_portsctl"));
+        let variables = stdout(&command.args(["env", "--owner", to]).output().unwrap());
+        assert!(
+            variables.contains(&format!("TCP_PORTS_RANGE={start}-{}\n", start + 3)),
+            "{variables}"
+        );
+        let printed = stdout(&node.module(to, "print(agent.allocate_ports(4, 'tcp'))"));
+        assert_eq!(printed, format!("[{start}, {}]\n", start + 3));
+        assert_eq!(of(&held(&node), to), [("tcp", start, start + 3)]);
+    }
+}
+
+#[test]
 fn a_clone_that_dies_in_the_middle_leaves_nothing_behind() {
     let node = Node::start();
     add_module(&node, "mail1", 4, 1);

@@ -122,7 +122,7 @@ fn what_is_not_valid_is_a_failed_validation_for_everybody() {
 #[test]
 fn the_descriptor_for_commands_may_be_anything() {
     let node = Node::start();
-    for com_fd in ["none", "closed", "deaf", "", "x", "-1", "99", "123456789012"] {
+    for com_fd in ["none", "closed", "deaf", "", "0", "1", "2", "x", "-1", "99", "123456789012"] {
         let task = json!({
             "action": "allocate-ports", "user": null, "com_fd": com_fd,
             "data": ports(1, "mail1", "tcp", false)
