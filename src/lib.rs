@@ -27,6 +27,7 @@ pub mod model;
 pub mod peer;
 pub mod policy;
 pub mod protocol;
+pub mod redis_stream;
 pub mod redis_url;
 pub mod registry;
 pub mod reply;

@@ -26,9 +26,6 @@ use crate::model::{ModuleId, Protocol};
 use crate::redis_url::RedisUrl;
 use crate::registry::{MODULE_NODE, demand_key};
 
-/// So many modules are asked for at once.
-const MODULES_AT_ONCE: usize = 64;
-
 /// What a node has in Redis.
 pub struct Node {
     /// The ranges of its modules.
@@ -47,8 +44,11 @@ pub fn read(
         let mut connection = Connection::open(url).await?;
         let Modules { here, rows, remarks } = modules(&mut connection, node_id).await?;
         let mut contents = Contents { rows, remarks };
-        for some in here.chunks(MODULES_AT_ONCE) {
-            read_environments(&mut connection, some, &mut contents.rows).await?;
+        for module in &here {
+            contents.rows.extend(environment_of(&mut connection, module).await?);
+            if connection.is_flooded() {
+                connection = Connection::open(url).await?;
+            }
             progress(contents.rows.len());
         }
         let sequences = read_sequences(&mut connection, node_id).await?;
@@ -140,28 +140,28 @@ fn unknown(source: String, owner: Option<&ModuleId>, reason: String) -> Problem 
     Problem { source, owner, protocol: None, start: None, end: None, reason }
 }
 
-async fn read_environments(
+/// The ranges of one module, in a round trip of its own: whatever it has written there costs no more
+/// memory than one answer may, and is told as its own.
+async fn environment_of(
     connection: &mut Connection,
-    modules: &[ModuleId],
-    rows: &mut Vec<Row>,
-) -> Result<(), Unreadable> {
+    module: &ModuleId,
+) -> Result<Vec<Row>, Unreadable> {
+    let key = environment::key(module);
     let mut pipeline = Pipeline::new();
-    for module in modules {
-        pipeline.cmd("HMGET").arg(environment::key(module)).arg(&environment::FIELDS);
-    }
-    let replies = connection.ask(&mut pipeline).await?;
-    for (module, reply) in modules.iter().zip(replies) {
-        let key = environment::key(module);
-        match reply {
-            Ok(values) => rows.extend(environment::rows(module, &connection.understand(values)?)),
-            Err(error) if error.code() == WRONG_TYPE => {
-                let reason = "this is no HASH".to_owned();
-                rows.push(Row::Problem(unknown(key, Some(module), reason)));
-            }
-            Err(error) => return Err(connection.refused("HMGET", &key, &error)),
+    pipeline.cmd("HMGET").arg(&key).arg(&environment::FIELDS);
+    let reason = match connection.ask(&mut pipeline).await.map(|mut replies| replies.pop()) {
+        Ok(Some(Ok(values))) => {
+            return Ok(environment::rows(module, &connection.understand(values)?));
         }
-    }
-    Ok(())
+        Ok(Some(Err(error))) if error.code() == WRONG_TYPE => "this is no HASH".to_owned(),
+        Ok(Some(Err(error))) => return Err(connection.refused("HMGET", &key, &error)),
+        Ok(None) => return Err(connection.strange()),
+        Err(_) if connection.is_flooded() => {
+            format!("the values have more than {} bytes", connection::REPLY_BYTES_MAX)
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(vec![Row::Problem(unknown(key, Some(module), reason))])
 }
 
 const WRONG_TYPE: &str = "WRONGTYPE";

@@ -266,6 +266,29 @@ fn what_a_module_writes_counts_for_itself_only() {
 }
 
 #[test]
+fn what_is_too_long_is_not_read_and_is_told_as_its_module_s() {
+    let (daemon, server) = (Daemon::start(), Redis::start());
+    server.run_lines(CLUSTER);
+    let long = "2".repeat(3 * 1024 * 1024);
+    for field in ["TCP_PORT", "TCP_PORTS_RANGE", "UDP_PORT"] {
+        let _: u32 = server.ask(&["HSET", "module/ldapproxy1/environment", field, &long]);
+    }
+    let (status, found) = report(&daemon, &server.url(), &["--skip-invalid"]);
+    assert_eq!((status, found["problems"].as_array().unwrap().len()), (Some(1), 1), "{found}");
+    assert_eq!(found["problems"][0]["source"], "module/ldapproxy1/environment");
+    assert_eq!(found["problems"][0]["reason"], "the values have more than 8388608 bytes");
+    assert_eq!(daemon.rows(), taken());
+    // a server that does not stop
+    let daemon = Daemon::start();
+    let flooding = FalseRedis::start(|_: &[String], stream: &mut TcpStream| {
+        let _ = stream.write_all(b"$400000000\r\n");
+        while stream.write_all(&[b'x'; 8192]).is_ok() {}
+        false
+    });
+    refused(&daemon, &flooding.url(), &["longer than anything"]);
+}
+
+#[test]
 fn a_module_cant_take_all_that_is_free_or_push_out_another() {
     let (daemon, server) = (Daemon::start(), Redis::start());
     server.run_lines(CLUSTER);

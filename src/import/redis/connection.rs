@@ -5,16 +5,21 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline,
-    RedisError, ServerError, ServerErrorKind, Value,
+    AsyncConnectionConfig, ErrorKind, FromRedisValue, Pipeline, RedisError, ServerError,
+    ServerErrorKind, Value,
 };
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::import::{Unreadable, shown_up_to};
+use crate::redis_stream::{Allowance, connect};
 use crate::redis_url::{RedisUrl, nobody};
 
 /// How long it may take until the connection is there or the next data come.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// So many bytes are read of an answer. Those about a module are of four values, those about all
+/// modules of a cluster have some 30 for each.
+pub(super) const REPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// How long a server that loads its data is left alone.
 const LOADING_PAUSE: Duration = Duration::from_millis(100);
@@ -22,6 +27,7 @@ const LOADING_PAUSE: Duration = Duration::from_millis(100);
 const SILENT: &str = "no answer within 5 seconds: is this Redis, and does it work?";
 const LOST: &str = "the connection ended before the answer: is this Redis, and one without TLS?";
 const LOADING: &str = "it still loads its data: try again later";
+const TOO_LONG: &str = "the answer is longer than anything that NS8 has there";
 const STRANGE: &str = "the answer can't be understood: is this Redis, and that of NS8?";
 
 /// The fields of a hash, in order, and their values.
@@ -30,6 +36,7 @@ pub(super) type Hash = BTreeMap<Vec<u8>, Vec<u8>>;
 /// A connection to a Redis, as the user who asks.
 pub(super) struct Connection {
     link: MultiplexedConnection,
+    allowance: Allowance,
     place: String,
     deadline: Instant,
 }
@@ -40,19 +47,22 @@ impl Connection {
         let deadline = Instant::now() + PATIENCE;
         let unreadable = |reason: String| Unreadable::new(place.clone(), reason);
         // the time is kept here, over all attempts
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let connect = async {
+            let (stream, allowance) = connect(url.address()).await?;
             // names and passwords are sent from here, so that an error is told apart
-            let target = url.address().clone().into_connection_info()?;
-            let client = Client::open(target.set_redis_settings(nobody()))?;
-            client.get_multiplexed_async_connection_with_config(&config).await
+            let settings = nobody();
+            let opened = MultiplexedConnection::new_with_config(&settings, stream, config).await;
+            let (link, driver) = opened?;
+            // moves the bytes; ends with the connection
+            tokio::spawn(Box::pin(driver));
+            Ok::<_, RedisError>((link, allowance))
         };
         let connected = timeout_at(deadline, connect).await;
-        let link = connected
+        let (link, allowance) = connected
             .map_err(|_| unreadable("it can't be reached within 5 seconds".to_owned()))?
             .map_err(|error| unreadable(explain(&error)))?;
-        let mut connection = Self { link, place, deadline };
+        let mut connection = Self { link, allowance, place, deadline };
         connection.log_in(url).await?;
         Ok(connection)
     }
@@ -87,11 +97,12 @@ impl Connection {
         }
         pipeline.ignore_errors();
         loop {
+            self.allowance.set(REPLY_BYTES_MAX);
             let answer = pipeline.query_async::<Vec<Value>>(&mut self.link);
             let values = timeout_at(self.deadline, answer)
                 .await
                 .map_err(|_| self.unreadable(SILENT.to_owned()))?
-                .map_err(|error| self.unreadable(explain(&error)))?;
+                .map_err(|error| self.unreadable(self.explain(&error)))?;
             let replies: Vec<_> = values.into_iter().map(told_apart).collect();
             if !replies.iter().any(is_loading) {
                 self.deadline = Instant::now() + PATIENCE;
@@ -111,18 +122,31 @@ impl Connection {
         match self.ask(&mut pipeline).await?.pop() {
             Some(Ok(value)) => self.understand(value),
             Some(Err(error)) => Err(self.refused("HGETALL", key, &error)),
-            None => Err(self.unreadable(STRANGE.to_owned())),
+            None => Err(self.strange()),
         }
+    }
+
+    pub(super) fn strange(&self) -> Unreadable {
+        self.unreadable(STRANGE.to_owned())
     }
 
     /// A reply as the type that it has to have.
     pub(super) fn understand<T: FromRedisValue>(&self, value: Value) -> Result<T, Unreadable> {
-        T::from_redis_value(value).map_err(|_| self.unreadable(STRANGE.to_owned()))
+        T::from_redis_value(value).map_err(|_| self.strange())
     }
 
     /// The error for a command that was refused.
     pub(super) fn refused(&self, command: &str, key: &str, error: &ServerError) -> Unreadable {
         self.unreadable(format!("{command} {key} was refused: {}", refusal(error)))
+    }
+
+    /// Whether the last answer was longer than what is read. The connection is gone then.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.allowance.is_used_up()
+    }
+
+    fn explain(&self, error: &RedisError) -> String {
+        if self.is_flooded() { TOO_LONG.to_owned() } else { explain(error) }
     }
 
     pub(super) fn unreadable(&self, reason: String) -> Unreadable {

@@ -7,24 +7,20 @@
 //! so that an outage costs a caller nothing once it is known. A server without the cluster's keys
 //! can't answer a question either, but may at the next one: a new cluster gets its first module.
 
-mod bounded;
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, Value};
-use tokio::net::{TcpStream, UnixStream};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use self::bounded::{Bounded, Stream};
 use super::Unavailable;
 use super::entry::MODULE_NODE;
 use super::order::{Asked, Order};
+use crate::redis_stream::{Allowance, connect};
 use crate::redis_url::RedisUrl;
 
 /// How long somebody who asks waits, in all. Redis is on this node and answers in a fraction of a
@@ -241,17 +237,16 @@ enum Contents {
 struct Connection {
     order: Arc<Order>,
     redis: MultiplexedConnection,
-    /// How much may still be received.
-    allowance: Arc<AtomicUsize>,
+    allowance: Allowance,
     /// Moves the bytes; ends when the connection does.
     driver: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl Connection {
     async fn open(url: &RedisUrl, order: &Arc<Order>) -> Result<Self, Cause> {
-        let stream = connect(url.address()).await?;
-        let allowance = Arc::new(AtomicUsize::new(REPLY_BYTES_MAX));
-        let stream = Bounded::new(stream, Arc::clone(&allowance));
+        let (stream, allowance) =
+            connect(url.address()).await.map_err(|error| error.to_string())?;
+        allowance.set(REPLY_BYTES_MAX);
         // who asks waits no longer than PATIENCE; the library's own bound would be another one
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let settings = url.settings();
@@ -272,10 +267,10 @@ impl Connection {
         for command in questions.iter().flat_map(|(question, _)| &question.commands) {
             pipeline.add_command(command.clone());
         }
-        self.allowance.store(REPLY_BYTES_MAX * (questions.len() + 1), Ordering::Relaxed);
+        self.allowance.set(REPLY_BYTES_MAX * (questions.len() + 1));
         let replies = self.round_trip(&pipeline).await?;
         let mut replies = replies.into_iter();
-        self.allowance.store(REPLY_BYTES_MAX, Ordering::Relaxed);
+        self.allowance.set(REPLY_BYTES_MAX);
         if let Contents::Nothing = contents(replies.next())? {
             return Ok(Contents::Nothing);
         }
@@ -301,23 +296,6 @@ impl Connection {
     async fn lost(&mut self) {
         (&mut self.driver).await;
     }
-}
-
-async fn connect(address: &ConnectionAddr) -> Result<Box<dyn Stream>, Cause> {
-    let opened: std::io::Result<Box<dyn Stream>> = match address {
-        ConnectionAddr::Tcp(host, port) => {
-            TcpStream::connect((host.as_str(), *port)).await.and_then(|stream| {
-                stream.set_nodelay(true)?;
-                Ok(Box::new(stream) as Box<dyn Stream>)
-            })
-        }
-        ConnectionAddr::Unix(path) => {
-            UnixStream::connect(path).await.map(|stream| Box::new(stream) as Box<dyn Stream>)
-        }
-        // the configuration has refused it
-        _ => return Err("it can only be reached in clear".to_owned()),
-    };
-    opened.map_err(|error| error.to_string())
 }
 
 /// What the server has, by its reply to whether there is the key of all modules.

@@ -1,4 +1,4 @@
-//! A stream that gives no more than it may.
+//! The way to a Redis: a stream that gives no more than it may.
 
 use std::io;
 use std::pin::Pin;
@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
+use redis::ConnectionAddr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
 
 /// What Redis can be reached by.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
@@ -17,14 +19,40 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 /// bound of its own.
 pub struct Bounded {
     stream: Box<dyn Stream>,
-    /// How many more.
-    allowance: Arc<AtomicUsize>,
+    allowance: Allowance,
 }
 
-impl Bounded {
-    pub fn new(stream: Box<dyn Stream>, allowance: Arc<AtomicUsize>) -> Self {
-        Self { stream, allowance }
+/// How many bytes may still be read.
+#[derive(Clone, Default)]
+pub struct Allowance(Arc<AtomicUsize>);
+
+impl Allowance {
+    /// From now on so many.
+    pub fn set(&self, bytes: usize) {
+        self.0.store(bytes, Ordering::Relaxed);
     }
+
+    /// Whether all that was allowed has been read.
+    #[must_use]
+    pub fn is_used_up(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// Connects, in clear. Nothing may be read before it is allowed.
+pub async fn connect(address: &ConnectionAddr) -> io::Result<(Bounded, Allowance)> {
+    let stream: Box<dyn Stream> = match address {
+        ConnectionAddr::Tcp(host, port) => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            stream.set_nodelay(true)?;
+            Box::new(stream)
+        }
+        ConnectionAddr::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        // no URL of ours leads there
+        _ => return Err(io::Error::other("it can only be reached in clear")),
+    };
+    let allowance = Allowance::default();
+    Ok((Bounded { stream, allowance: allowance.clone() }, allowance))
 }
 
 impl AsyncRead for Bounded {
@@ -33,14 +61,14 @@ impl AsyncRead for Bounded {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let allowed = self.allowance.load(Ordering::Relaxed);
+        let allowed = self.allowance.0.load(Ordering::Relaxed);
         if allowed == 0 {
             return Poll::Ready(Err(io::Error::other("the reply is too long")));
         }
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         let read = buf.filled().len().saturating_sub(before);
-        self.allowance.store(allowed.saturating_sub(read), Ordering::Relaxed);
+        self.allowance.set(allowed.saturating_sub(read));
         Poll::Ready(Ok(()))
     }
 }
@@ -71,10 +99,11 @@ mod tests {
 
     #[tokio::test]
     async fn it_gives_no_more_than_it_may() {
-        let allowance = Arc::new(AtomicUsize::new(10));
+        let allowance = Allowance::default();
+        allowance.set(10);
         let endless: Box<dyn Stream> =
             Box::new(tokio::io::join(tokio::io::repeat(b'x'), tokio::io::sink()));
-        let mut bounded = Bounded::new(endless, Arc::clone(&allowance));
+        let mut bounded = Bounded { stream: endless, allowance: allowance.clone() };
         let mut chunk = [0; 4];
         let mut total = 0;
         let error = loop {
@@ -86,7 +115,8 @@ mod tests {
         // what one more read takes is no matter
         assert!((10..14).contains(&total), "{total}");
         assert!(error.to_string().contains("too long"));
-        allowance.store(4, Ordering::Relaxed);
+        assert!(allowance.is_used_up());
+        allowance.set(4);
         assert_eq!(bounded.read(&mut chunk).await.unwrap(), 4);
     }
 }
