@@ -13,14 +13,25 @@ record=$node/state/portsd-import.txt
 
 files() { (cd "$ours" && find actions pypkg update-core.d -type f ! -name '*.pyc'); }
 
-is_ours() { grep -qs portsd "$node/$1"; }
+# Each of ours, of this version or an earlier one, says so.
+is_ours() { grep -qsF 'Put here by portsd' "$node/$1"; }
+
+exists() { [ -e "$1" ] || [ -L "$1" ]; }
+
+# put_in_place FILE TARGET: copied to beside it first, since the agent runs whatever is in an action's directory,
+# at any time, and since a copy may end in the middle
+put_in_place() {
+    mkdir -p "$kept" "${2%/*}"
+    cp -pP "$1" "$kept/.new"
+    mv -fT "$kept/.new" "$2"
+}
 
 put() {
     if ! [ -d "$node/state" ]; then
         echo "portsd: $node is no node of NS8, and gets nothing" >&2
         return
     fi
-    if ! [ -e "$record" ]; then
+    if ! [ -f "$record" ]; then
         printf '%s\n' 'portsd has not taken over the ports of this node yet. Next, as root, while no task' \
             'of the node runs, and with portsd at work:' \
             '  systemctl stop agent@node' \
@@ -33,39 +44,48 @@ put() {
         if cmp -s "$ours/$file" "$node/$file"; then
             continue
         fi
-        if [ -e "$node/$file" ] && ! is_ours "$file"; then
-            mkdir -p "$kept/${file%/*}"
-            cp -p "$node/$file" "$kept/$file"
+        if exists "$node/$file" && ! is_ours "$file"; then
+            put_in_place "$node/$file" "$kept/$file"
         fi
-        # renamed from elsewhere: the agent runs whatever is in an action's directory, at any time
-        mkdir -p "$kept" "$node/${file%/*}"
-        cp -p "$ours/$file" "$kept/.new"
-        mv -f "$kept/.new" "$node/$file"
+        put_in_place "$ours/$file" "$node/$file"
         echo "portsd: $node/$file is in place" >&2
     done
 }
 
 restore() {
+    # NS8's allocator goes on with its file, so that the next switch has to import it again. First: if this
+    # does not get to its end, that is known, too.
+    if [ -f "$record" ]; then
+        mv -f "$record" "$record.old"
+    fi
     for file in $(files); do
         # what is not ours any longer, an update of the core has put there, or taken away
         if ! is_ours "$file"; then
             continue
         fi
-        if [ -e "$kept/$file" ]; then
-            mv -f "$kept/$file" "$node/$file"
+        if exists "$kept/$file"; then
+            mv -fT "$kept/$file" "$node/$file"
             echo "portsd: $node/$file is NS8's again" >&2
         else
             rm -f "$node/$file"
+            rmdir --ignore-fail-on-non-empty "$node/${file%/*}"
         fi
     done
     rm -rf "$kept"
-    # NS8's allocator goes on with its file, so that the next switch has to import it again
-    if [ -e "$record" ]; then
-        mv -f "$record" "$record.old"
+}
+
+# One at a time, and not while 10upgrade_ports is at work.
+alone() {
+    if [ -d "$node/state" ]; then
+        exec 9< "$node/state"
+        flock -w 600 9 || { echo "portsd: $node/state is locked: is this at work elsewhere? Try again" >&2; exit 1; }
     fi
 }
 
 case ${1:-} in
-    put | restore) "$1" ;;
+    put | restore)
+        alone
+        "$1"
+        ;;
     *) echo "usage: steps.sh put|restore" >&2; exit 2 ;;
 esac

@@ -203,11 +203,13 @@ fn every_faulty_row_is_told_in_the_order_of_the_file_and_stops_all_unless_it_is_
     assert_eq!(report(&daemon, &legacy, &[]), (Some(1), expected(false, 0, 1)));
     assert_eq!(report(&daemon, &legacy, &["--dry-run"]), (Some(1), expected(true, 0, 1)));
     let skipping = ["--dry-run", "--skip-invalid"];
-    assert_eq!(report(&daemon, &legacy, &skipping), (Some(1), expected(true, 3, 1)));
+    assert_eq!(report(&daemon, &legacy, &skipping), (Some(1), expected(true, 4, 1)));
     assert_eq!(daemon.rows(), []);
-    assert_eq!(report(&daemon, &legacy, &["--skip-invalid"]), (Some(1), expected(false, 3, 1)));
+    assert_eq!(report(&daemon, &legacy, &["--skip-invalid"]), (Some(1), expected(false, 4, 1)));
     let taken = [
         row("mail1", "tcp", 20000, 20003),
+        // of row 3, what row 1 does not have
+        row("mail3", "tcp", 20004, 20006),
         row("mail9_rsync", "tcp", 20060, 20060),
         row("nethvoice3", "udp", 30000, 30099),
     ];
@@ -241,8 +243,11 @@ fn people_get_a_line_for_each_problem_and_one_with_what_to_do() {
             "nothing is imported: 11 problems. 3 more could be imported, 1 are there already.",
         ),
         (&["--dry-run"], "nothing is imported: 11 problems. 3 more could be imported, 1 are there"),
-        (&["--dry-run", "--skip-invalid"], "3 would be imported, 1 are there already, 11 would be"),
-        (&["--skip-invalid"], "3 imported, 1 were there already, 11 left out. "),
+        (&["--dry-run", "--skip-invalid"], "4 would be imported, 1 are there already, 11 would be"),
+        (
+            &["--skip-invalid"],
+            "4 imported, 1 were there already, 11 left out, but for what of them",
+        ),
     ] {
         let output = import(&daemon, &legacy, options);
         assert_eq!((output.status, output.stderr.as_str()), (Some(1), ""), "{output:?}");

@@ -289,7 +289,7 @@ impl Space {
 
     fn insert(&mut self, allocation: Allocation) -> Result<(), Overlap> {
         let range = allocation.range;
-        if let Some(other) = self.overlapping(range) {
+        if let Some(other) = self.overlapping(range).next() {
             return Err(Overlap {
                 protocol: allocation.protocol,
                 range,
@@ -309,11 +309,11 @@ impl Space {
         Ok(())
     }
 
-    /// A range that shares a port with `range`: the last that begins before its end, if any, since
-    /// ranges don't overlap each other.
-    fn overlapping(&self, range: PortRange) -> Option<&Allocation> {
-        let below = self.allocations.range(..=range.end()).next_back();
-        below.map(|(_, other)| other).filter(|other| other.range.overlaps(range))
+    /// The ranges that share a port with `range`, the highest first: the last ones that begin before
+    /// its end, since ranges don't overlap each other.
+    fn overlapping(&self, range: PortRange) -> impl Iterator<Item = &Allocation> {
+        let below = self.allocations.range(..=range.end()).rev().map(|(_, other)| other);
+        below.take_while(move |other| other.range.overlaps(range))
     }
 
     fn remove(&mut self, start: u16) {

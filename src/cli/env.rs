@@ -55,12 +55,10 @@ fn variables(held: &[Allocation]) -> (Map<String, Value>, Vec<String>) {
         }
     }
     for one in held.iter().filter(|one| !one.claimed) {
-        if let Some(name) = &one.name {
-            let before = variables.len();
-            describe(one.protocol, Some(name), one.range, &mut variables);
-            if variables.len() == before {
-                remarks.push(format!("another range has the variables of {}", one.range));
-            }
+        if let Some(name) = &one.name
+            && !describe(one.protocol, Some(name), one.range, &mut variables)
+        {
+            remarks.push(format!("another range has the variables of {}", one.range));
         }
     }
     if variables.is_empty() {
@@ -69,29 +67,34 @@ fn variables(held: &[Allocation]) -> (Map<String, Value>, Vec<String>) {
     (variables, remarks)
 }
 
-/// The variables of one range: `TCP_PORT` and so on, with the name of a named one behind it. Variables
-/// that there are already stay: names that differ only in letters that a variable can't have are one.
+/// The variables of one range: `TCP_PORT` and so on, with the name of a named one behind it. False if
+/// another range has them: names that differ only in letters that a variable can't have are one.
 fn describe(
     protocol: Protocol,
     name: Option<&RangeName>,
     range: PortRange,
     variables: &mut Map<String, Value>,
-) {
+) -> bool {
     let prefix = protocol.as_str().to_ascii_uppercase();
     let suffix = name.map_or(String::new(), |name| format!("_{}", variable_part(name)));
+    if variables.contains_key(&format!("{prefix}_PORT{suffix}")) {
+        return false;
+    }
     let mut set = |kind, value: String| {
-        let variable = format!("{prefix}_{kind}{suffix}");
-        variables.entry(variable).or_insert(Value::String(value));
+        variables.insert(format!("{prefix}_{kind}{suffix}"), Value::String(value));
     };
     set("PORT", range.start().to_string());
     let count = range.count().get();
     if count > 1 {
         set("PORTS_RANGE", range.to_string());
     }
-    if (2..=LISTED_PORTS_MAX).contains(&count) {
+    // `PORTS_RANGE` and `PORTS_RANGE_X` are ranges, never the list of one that is called so
+    let reads_as_range = suffix == "_RANGE" || suffix.starts_with("_RANGE_");
+    if (2..=LISTED_PORTS_MAX).contains(&count) && !reads_as_range {
         let ports: Vec<_> = (range.start()..=range.end()).map(|port| port.to_string()).collect();
         set("PORTS", ports.join(","));
     }
+    true
 }
 
 /// The name in upper case, with `_` for what a variable's name can't have.
@@ -147,6 +150,27 @@ mod tests {
             [("tcp", Some("a-b"), 20000, 20000, false), ("tcp", Some("a.b"), 20001, 20001, false)];
         let (text, remarks) = render(&alike);
         assert_eq!((text.as_str(), remarks.len()), ("TCP_PORT_A_B=20000\n", 1));
+        let longer =
+            [("tcp", Some("a-b"), 20000, 20000, false), ("tcp", Some("a.b"), 20001, 20002, false)];
+        let (text, remarks) = render(&longer);
+        assert_eq!((text.as_str(), remarks.len()), ("TCP_PORT_A_B=20000\n", 1));
+    }
+
+    #[test]
+    fn a_name_that_says_range_takes_no_other_ranges_variable() {
+        let held = [
+            ("tcp", Some("range"), 20000, 20001, false),
+            ("tcp", Some("range-x"), 20002, 20003, false),
+            ("tcp", Some("x"), 20004, 20005, false),
+        ];
+        let (text, remarks) = render(&held);
+        assert_eq!(
+            text,
+            "TCP_PORT_RANGE=20000\nTCP_PORTS_RANGE_RANGE=20000-20001\nTCP_PORT_RANGE_X=20002\n\
+             TCP_PORTS_RANGE_RANGE_X=20002-20003\nTCP_PORT_X=20004\n\
+             TCP_PORTS_RANGE_X=20004-20005\nTCP_PORTS_X=20004,20005\n"
+        );
+        assert!(remarks.is_empty(), "{remarks:?}");
     }
 
     #[test]

@@ -200,11 +200,11 @@ impl Report {
             ),
             (_, true, true) => format!(
                 "{imported} would be imported, {unchanged} are there already, {problems} would be \
-                 left out. Run it again without --dry-run"
+                 left out, but for what of them nobody else has. Run it again without --dry-run"
             ),
             (_, true, false) => format!(
-                "{imported} imported, {unchanged} were there already, {problems} left out. What of \
-                 these is in use still needs a `portsctl claim`"
+                "{imported} imported, {unchanged} were there already, {problems} left out, but for \
+                 what of them nobody else has. What else of these is in use needs a `portsctl claim`"
             ),
         }
     }

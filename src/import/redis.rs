@@ -53,7 +53,7 @@ pub fn read(
         }
         let sequences = read_sequences(&mut connection, node_id).await?;
         let demands = read_demands(&mut connection).await?;
-        bounds::apply(&mut contents.rows, &sequences, &demands);
+        bounds::apply(&mut contents, &sequences, &demands);
         Ok(Node { contents, sequences })
     })
 }

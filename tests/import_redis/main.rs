@@ -210,8 +210,8 @@ fn every_value_that_is_no_range_is_named_and_stops_all_unless_it_is_skipped() {
     for (options, imported, unchanged) in [
         (&[][..], 0, 0),
         (&["--dry-run"], 0, 0),
-        (&["--dry-run", "--skip-invalid"], 3, 0),
-        (&["--skip-invalid"], 3, 0),
+        (&["--dry-run", "--skip-invalid"], 4, 0),
+        (&["--skip-invalid"], 4, 0),
         (&["--skip-invalid"], 0, 3),
     ] {
         let (status, found) = report(&daemon, &server.url(), options);
@@ -223,6 +223,8 @@ fn every_value_that_is_no_range_is_named_and_stops_all_unless_it_is_skipped() {
     }
     let taken = [
         row("a1", "tcp", 20000, 20003),
+        // of its range, what a1 does not have
+        row("a2", "tcp", 20004, 20006),
         row("c3", "tcp", 45001, 45001),
         row("a2", "udp", 20000, 20000),
     ];
@@ -298,7 +300,7 @@ fn a_module_cant_take_all_that_is_free_or_push_out_another() {
     for (ends, start, reason) in [
         ("1-65535", 1, "no ports below 20000 were handed out"),
         ("20005-45000", 20005, "the module's demand is 2"),
-        ("20004-20005", 20004, "overlaps tcp 20004-20004 of nethvoice1"),
+        ("20003-20004", 20003, "overlaps tcp 20004-20004 of nethvoice1"),
     ] {
         server.run_lines(&format!(
             "HSET module/traefik1/environment TCP_PORT {start} TCP_PORTS_RANGE {ends}"
@@ -310,6 +312,36 @@ fn a_module_cant_take_all_that_is_free_or_push_out_another() {
         assert!(problems[0]["reason"].as_str().unwrap().contains(reason), "{found}");
     }
     assert_eq!(daemon.rows(), taken());
+}
+
+#[test]
+fn ports_that_two_modules_claim_are_given_to_nobody_else() {
+    let (daemon, server) = (Daemon::start(), Redis::start());
+    server.run_lines(CLUSTER);
+    server.run_lines(
+        "HSET cluster/module_node aforger1 1 webtop1 1
+         HSET cluster/tcp_ports_demand mail1 4
+         HSET module/aforger1/environment TCP_PORT 20001 UDP_PORT 21000
+         HSET module/webtop1/environment TCP_PORTS_RANGE 30000-30002",
+    );
+    let (_, found) = report(&daemon, &server.url(), &["--skip-invalid"]);
+    let reasons = found["problems"].as_array().unwrap().iter().map(|one| &one["reason"]);
+    let expected = ["overlaps tcp 20000-20003 of mail1", "overlaps udp 21000-21000 of aforger1"];
+    assert_eq!(reasons.collect::<Vec<_>>(), expected);
+    let rows = [
+        // its module's demand accounts for it
+        row("mail1", "tcp", 20000, 20003),
+        row("nethvoice1", "tcp", 20004, 20004),
+        row("webtop1", "tcp", 30000, 30002),
+        // nothing does for either, and the rest is as little free as it was
+        row("nethvoice1", "udp", 20000, 20999),
+        row("aforger1", "udp", 21000, 21000),
+        row("nethvoice1", "udp", 21001, 22002),
+    ];
+    assert_eq!(daemon.rows(), rows);
+    let (_, found) = report(&daemon, &server.url(), &["--skip-invalid"]);
+    assert_eq!(found["imported"], 0);
+    assert_eq!(daemon.rows(), rows);
 }
 
 #[test]

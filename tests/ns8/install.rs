@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::Daemon;
 use crate::support::ns8::{Node, SOURCES, make, ports, stdout};
@@ -198,6 +198,58 @@ fn ns8_gets_the_steps_back_that_it_had_last() {
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
     let misused = Command::new(&steps).output().unwrap();
     assert_eq!(misused.status.code(), Some(2), "{misused:?}");
+}
+
+#[test]
+fn many_who_put_the_steps_at_once_put_them_once() {
+    let (node, before) = switched();
+    let steps = node.kept_steps().join("steps.sh");
+    let at_once = |verb: &str| {
+        let start = |_| node.command(&steps).arg(verb).stderr(Stdio::null()).spawn().unwrap();
+        let mut running: Vec<_> = (0..4).map(start).collect();
+        assert!(running.iter_mut().all(|one| one.wait().unwrap().success()));
+    };
+    for _ in 0..5 {
+        at_once("restore");
+        let mut found = look(&node.directory());
+        found.retain(|path, _| !path.starts_with(node.state()));
+        assert_eq!(found, before);
+        fs::rename(node.state().join("portsd-import.txt.old"), node.record()).unwrap();
+        at_once("put");
+        assert!(are_ours(&node));
+    }
+}
+
+#[test]
+fn a_step_that_only_speaks_of_portsd_is_kept() {
+    let (node, _) = switched();
+    let [step, link] = [STEPS[1], STEPS[2]].map(|name| node.directory().join(name));
+    fs::write(&step, "#!/bin/sh\n# before portsd had the ports\n").unwrap();
+    fs::remove_file(&link).unwrap();
+    symlink("../elsewhere", &link).unwrap();
+    let steps = node.kept_steps().join("steps.sh");
+    stdout(&node.command(&steps).arg("put").output().unwrap());
+    assert!(are_ours(&node));
+    stdout(&node.command(&steps).arg("restore").output().unwrap());
+    assert!(fs::read_to_string(&step).unwrap().contains("before portsd"));
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new("../elsewhere"));
+    assert!(!node.directory().join("pypkg/node").exists());
+}
+
+#[test]
+fn a_restoration_that_ends_too_soon_makes_the_next_switch_import_again() {
+    let (node, _) = switched();
+    // it can't be put in a directory's place
+    let step = node.directory().join(STEPS[3]);
+    let kept = node.directory().join("portsd-replaced").join(STEPS[3]);
+    fs::remove_file(&kept).unwrap();
+    fs::create_dir(&kept).unwrap();
+    let steps = node.kept_steps().join("steps.sh");
+    let broken = node.command(&steps).arg("restore").output().unwrap();
+    assert_eq!(broken.status.code(), Some(1), "{broken:?}");
+    assert!(step.exists() && !node.record().exists());
+    let refused = node.command(&steps).arg("put").output().unwrap();
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
 }
 
 /// The SQL of docs/ns8.md that takes along what portsd has handed out.

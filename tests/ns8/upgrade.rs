@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Output;
+use std::thread;
 
 use rusqlite::Connection;
 use serde_json::json;
@@ -107,9 +108,13 @@ fn what_cant_be_taken_over_is_named_and_holds_up_nothing() {
     ends(
         &output,
         0,
-        &[&problems[..], &["<4>portsd: not all was taken over", "2 imported"]].concat(),
+        &[&problems[..], &["<4>portsd: not all was taken over", "3 imported"]].concat(),
     );
-    let rows = [row("mail1", "tcp", 20000, 20003), row("mail1", "udp", 20000, 20000)];
+    let rows = [
+        row("mail1", "tcp", 20000, 20003),
+        row("web1", "tcp", 20004, 20005),
+        row("mail1", "udp", 20000, 20000),
+    ];
     assert_eq!(node.daemon.rows(), rows);
     for problem in problems {
         assert!(record(&node).unwrap().contains(problem));
@@ -232,10 +237,35 @@ fn without_the_file_the_counters_lead_to_the_modules_and_go() {
 fn counters_that_may_not_be_removed_are_told_of() {
     let (node, server) = (Node::start(), Redis::start());
     server.run_lines(COUNTED);
-    let expected = ["2 imported", "tcp_ports_sequence was not removed", "<4>portsd: not all"];
-    ends(&upgrade(&node, Some((&server, None))), 0, &expected);
-    assert!(record(&node).unwrap().contains("was not removed"));
-    assert!(COUNTERS.iter().all(|key| server.has(key)));
+    let expected = ["2 imported", "tcp_ports_sequence was not removed", "<4>portsd: the counters"];
+    // as often as it is tried, and then they go
+    for _ in 0..2 {
+        ends(&upgrade(&node, Some((&server, None))), 1, &expected[1..]);
+        assert_eq!(record(&node), None);
+        assert!(COUNTERS.iter().all(|key| server.has(key)));
+    }
+    ends(&upgrade(&node, Some((&server, Some("node/1")))), 0, &["portsd: taken over: "]);
+    assert!(record(&node).unwrap().contains("2 imported"));
+    assert!(!COUNTERS.iter().any(|key| server.has(key)));
+}
+
+#[test]
+fn many_takeovers_at_once_are_one() {
+    let (node, server) = (Node::start(), Redis::start());
+    server.run_lines(COUNTED);
+    let agent = Some((&server, Some("node/1")));
+    let said: Vec<_> = thread::scope(|scope| {
+        let runs = [(); 6].map(|()| scope.spawn(|| upgrade(&node, agent)));
+        runs.map(|run| run.join().unwrap()).iter().map(said).collect()
+    });
+    assert_eq!(said.iter().filter(|said| said.contains("2 imported")).count(), 1, "{said:#?}");
+    assert_eq!(said.iter().filter(|said| said.contains("taken over before")).count(), 5);
+    let record = record(&node).unwrap();
+    assert!(record.contains("2 imported") && record.contains("is removed"), "{record}");
+    // nor is what only looks like a record one
+    fs::remove_file(node.record()).unwrap();
+    fs::create_dir(node.record()).unwrap();
+    ends(&upgrade(&node, agent), 1, &["portsd-import.txt"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 NS8's add-module takes a new module's ports from node.ports_manager, in its own process. The node
 agent looks for Python packages here before it looks among NS8's own.
 """
+# Put here by portsd.
 
 import json
 import subprocess

@@ -25,7 +25,7 @@ impl Pool {
         let mut plan = Plan::default();
         for protocol in protocols {
             let space = self.space(*protocol);
-            if let Some(other) = space.overlapping(range) {
+            if let Some(other) = space.overlapping(range).next() {
                 let (start, end) = (other.range.start(), other.range.end());
                 return Err(Error::Occupied { owner: other.owner.clone(), start, end });
             }

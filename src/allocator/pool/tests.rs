@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::{Demand, Part, PortCount, RangeName, Timestamp};
+use crate::request::ImportedRange;
 
 impl Pool {
     /// Asserts what must always hold: ranges do not overlap, and the index agrees with them.
@@ -969,4 +970,45 @@ proptest! {
             prop_assert_eq!(listed, held);
         }
     }
+}
+
+#[test]
+fn of_what_overlaps_the_rest_is_taken_over_after_all_that_does_not() {
+    let mut pool = pool(20000, 20019, &[]);
+    let imported = |owner: &str, start, end| ImportedRange {
+        owner: owner.to_owned(),
+        protocol: Protocol::Tcp,
+        start,
+        end,
+    };
+    let ranges = [
+        imported("a", 20002, 20003),
+        imported("b", 20000, 20005),
+        imported("c", 20005, 20006),
+        imported("b", 20018, 20021),
+        imported("d", 20019, 20019),
+        imported("e", 20002, 20003),
+    ];
+    let refused = pool.plan_import(&ranges, false);
+    assert_eq!((refused.plan.edits.len(), refused.problems.len()), (0, 3));
+    let import = pool.plan_import(&ranges, true);
+    assert_eq!(import.problems, refused.problems);
+    pool.follow(import.plan, Timestamp::from_unix(0));
+    pool.invariant();
+    let held = pool.list(None, None);
+    let held: Vec<_> = held
+        .iter()
+        .map(|one| (one.owner.as_str(), one.range.start(), one.range.end(), one.claimed))
+        .collect();
+    let expected = [
+        ("b", 20000, 20001, false),
+        ("a", 20002, 20003, false),
+        ("b", 20004, 20004, false),
+        ("c", 20005, 20006, false),
+        // it leaves the pool, and so is a claim as a whole
+        ("b", 20018, 20021, true),
+    ];
+    assert_eq!(held, expected);
+    let again = pool.plan_import(&ranges, true);
+    assert_eq!((again.plan.edits.len(), again.unchanged), (0, 3));
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Problem, Row, number};
+use super::super::{Contents, Problem, Row, number};
 use super::connection::Hash;
 use super::sequence::{FIRST_PORT, Sequence};
 use crate::model::Protocol;
@@ -15,22 +15,43 @@ use crate::request::ImportedRange;
 /// More than any published module asks for.
 const UNKNOWN_MAX: i64 = 4096;
 
-/// Replaces ranges that can't be believed by problems, and puts the smaller ranges first: where two
-/// overlap, a module can't push out another with a range that is larger than that one's.
-pub(super) fn apply(rows: &mut [Row], sequences: &[Sequence], demands: &BTreeMap<Protocol, Hash>) {
-    for row in rows.iter_mut() {
-        let Row::Range { source, range } = row else { continue };
+/// Replaces ranges that can't be believed by problems, and orders the others: of two that overlap, the
+/// first one will count. That is the one that its module's demand allows, and then the smaller one, so
+/// that a module can't push out another with a range that is larger than that one's.
+///
+/// A range that is believed although it is larger than the demand gets a remark: only somebody who
+/// knows the module can tell whether it was given so many once.
+pub(super) fn apply(
+    contents: &mut Contents,
+    sequences: &[Sequence],
+    demands: &BTreeMap<Protocol, Hash>,
+) {
+    let Contents { rows, remarks } = contents;
+    let mut judged = Vec::new();
+    for row in rows.drain(..) {
+        let Row::Range { source, range } = row else {
+            judged.push((None, row));
+            continue;
+        };
         let counted = sequences.iter().find(|one| one.protocol == range.protocol);
         let demand = demands.get(&range.protocol).and_then(|all| all.get(range.owner.as_bytes()));
         let demand = demand.and_then(|text| number(text));
-        if let Some(reason) = doubt(range, counted.and_then(Sequence::next), demand) {
-            *row = Row::Problem(Problem::of(source, range, reason));
+        if let Some(reason) = doubt(&range, counted.and_then(Sequence::next), demand) {
+            judged.push((None, Row::Problem(Problem::of(&source, &range, reason))));
+            continue;
         }
+        if let Some(demand) = demand.filter(|demand| size(&range) > *demand) {
+            let ImportedRange { owner, protocol, start, end } = &range;
+            remarks.push(format!(
+                "{source}: {protocol} {start}-{end} of {owner} is more than the module's demand, \
+                 {demand}"
+            ));
+        }
+        let is_demanded = demand.is_some_and(|demand| size(&range) <= demand);
+        judged.push((Some((!is_demanded, size(&range))), Row::Range { source, range }));
     }
-    rows.sort_by_key(|row| match row {
-        Row::Problem(_) => None,
-        Row::Range { range, .. } => Some(size(range)),
-    });
+    judged.sort_by_key(|(order, _)| *order);
+    rows.extend(judged.into_iter().map(|(_, row)| row));
 }
 
 fn size(range: &ImportedRange) -> i64 {
@@ -87,9 +108,34 @@ mod tests {
     #[test]
     fn smaller_ranges_come_first_and_problems_before_them() {
         let row = |start, end| Row::Range { source: "x".to_owned(), range: range(start, end) };
-        let mut rows = [row(20000, 20003), row(20002, 20002), row(1, 1)];
-        apply(&mut rows, &[], &BTreeMap::new());
+        let rows = vec![row(20000, 20003), row(20002, 20002), row(1, 1)];
+        let mut contents = Contents { rows, remarks: Vec::new() };
+        apply(&mut contents, &[], &BTreeMap::new());
+        let rows = contents.rows;
         assert!(matches!(&rows[0], Row::Problem(problem) if problem.start == Some(1)), "{rows:?}");
         assert_eq!(rows[1..], [row(20002, 20002), row(20000, 20003)]);
+    }
+
+    #[test]
+    fn what_a_demand_allows_comes_before_what_is_smaller() {
+        let row = |owner: &str, start, end| {
+            let range = ImportedRange { owner: owner.to_owned(), ..range(start, end) };
+            Row::Range { source: "x".to_owned(), range }
+        };
+        let demand = |owner: &str, ports: &str| (owner.into(), ports.into());
+        let demands: Hash = [demand("mail1", "4"), demand("web1", "1")].into_iter().collect();
+        let rows =
+            vec![row("a1", 20001, 20001), row("web1", 20002, 20003), row("mail1", 20000, 20003)];
+        let mut contents = Contents { rows, remarks: Vec::new() };
+        let value = super::super::sequence::Value::Next(20004);
+        let counter = Sequence { key: "k".to_owned(), protocol: Protocol::Tcp, value };
+        apply(&mut contents, &[counter], &[(Protocol::Tcp, demands)].into());
+        let owners = contents.rows.iter().map(|row| match row {
+            Row::Range { range, .. } => range.owner.as_str(),
+            Row::Problem(problem) => panic!("{problem:?}"),
+        });
+        assert_eq!(owners.collect::<Vec<_>>(), ["mail1", "a1", "web1"]);
+        let remark = "x: tcp 20002-20003 of web1 is more than the module's demand, 1";
+        assert_eq!(contents.remarks, [remark]);
     }
 }
