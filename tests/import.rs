@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{ADMIN, Client, Daemon, PORTS, Refusal, both_wires};
+use support::{ADMIN, Client, Daemon, PORTS, Refusal, both_wires, row};
 
 fn range(owner: &str, protocol: &str, start: i64, end: i64) -> Value {
     json!({ "owner": owner, "protocol": protocol, "start": start, "end": end })
@@ -92,11 +92,18 @@ fn what_cant_be_taken_over_is_a_problem_and_stops_all_unless_it_is_to_be_skipped
             assert_eq!(daemon.rows(), before);
         }
         let reply = import(&mut **client, &ranges, true, Some(true));
-        assert_eq!(reply, json!({ "imported": 2, "unchanged": 1, "problems": problems }));
+        assert_eq!(reply, json!({ "imported": 4, "unchanged": 1, "problems": problems }));
         assert_eq!(daemon.rows(), before);
         assert_eq!(import(&mut **client, &ranges, false, Some(true)), reply);
-        assert_eq!(daemon.rows().len(), before.len() + 2);
-        for (owner, protocol) in [("a", "tcp"), ("b", "udp"), ("host/there", "tcp")] {
+        // of two that overlap, what nobody else has
+        let taken = [
+            row("a", "tcp", 20002, 20005),
+            row("a", "tcp", 30000, 30003),
+            row("c", "tcp", 30004, 30010),
+            row("b", "udp", 30000, 30003),
+        ];
+        assert_eq!(daemon.rows(), [&before[..], &taken].concat());
+        for (owner, protocol) in [("a", "tcp"), ("b", "udp"), ("c", "tcp"), ("host/there", "tcp")] {
             let all = json!({ "protocol": protocol, "owner": owner });
             client.call(PORTS, "Deallocate", all).unwrap();
         }
