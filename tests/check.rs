@@ -612,7 +612,7 @@ fn root_units_sockets_and_labels_are_looked_at() {
         node.says(&[
             (
                 "units: portsd-jsonrpc.socket is inactive. ",
-                "`systemctl start portsd-jsonrpc.socket`",
+                "`systemctl restart portsd-jsonrpc.socket`",
             ),
             (
                 "units: portsd-admin-varlink.socket is not enabled (disabled). ",

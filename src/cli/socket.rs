@@ -29,11 +29,11 @@ fn decide(option: Option<PathBuf>, variable: Option<OsString>, is_root: bool) ->
 pub(super) fn missing(path: &Path) -> String {
     match unit(path) {
         Some(unit) if path == Path::new(ADMIN_SOCKET) => format!(
-            "start it with `systemctl start {unit}`. This is where administrators call; modules, \
+            "start it with `systemctl restart {unit}`. This is where administrators call; modules, \
              as root too, call with --socket {MODULE_SOCKET}"
         ),
         Some(unit) => format!(
-            "start it with `systemctl start {unit}`. In a container, the host's directory \
+            "start it with `systemctl restart {unit}`. In a container, the host's directory \
              /run/portsd has to be mounted in the same place"
         ),
         None => "check the path, and whether portsd runs".to_owned(),

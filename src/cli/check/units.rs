@@ -165,7 +165,7 @@ fn judge_socket(name: &str, state: &State<'_>) -> Vec<(String, String)> {
         )),
         // enabling it starts it too
         _ if !is_enabled => {}
-        other => problems.push((format!("is {other}"), format!("`systemctl start {name}`"))),
+        other => problems.push((format!("is {other}"), format!("`systemctl restart {name}`"))),
     }
     if !is_enabled {
         let active = if state.active == "active" { "" } else { " and not active" };
@@ -221,7 +221,7 @@ mod tests {
                 State { load: "masked", active: "inactive", ..SOUND },
                 "is masked: `systemctl unmask a.socket && systemctl enable --now a.socket`",
             ),
-            (State { active: "inactive", ..SOUND }, "is inactive: `systemctl start a.socket`"),
+            (State { active: "inactive", ..SOUND }, "is inactive: `systemctl restart a.socket`"),
             (
                 State { file: "disabled", ..SOUND },
                 "is not enabled (disabled): `systemctl enable --now a.socket`",
