@@ -13,6 +13,13 @@ DEMO_PACKAGES := curl jq
 TEST_PACKAGES := curl iproute2 python3 python3-venv redis-server strace util-linux
 # To check units, scripts and the SELinux policy.
 CHECK_PACKAGES := systemd selinux-policy-dev shellcheck
+# To make a node's file system, and to boot it under an emulated processor.
+SYSTEM_PACKAGES := binutils debian-archive-keyring e2fsprogs mmdebstrap python3 qemu-system-x86 \
+                   util-linux xz-utils zstd
+# To make packages, and to check them.
+DEB_PACKAGES := debhelper dpkg-dev git
+RPM_PACKAGES := git rpm
+PACKAGE_CHECK_PACKAGES := binutils cpio lintian mmdebstrap
 
 need = @packaging/need-packages.sh
 
@@ -28,10 +35,11 @@ ifneq ($(shell id -u),0)
   TESTS_LEFT_OUT := --skip root_
 endif
 
-.PHONY: help build demo simulate test model check lint docs check-units check-scripts policy
+.PHONY: help build demo simulate test model system-test check lint docs check-units check-scripts \
+        selinux deb rpm check-packages
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-15s %s\n", $$1, $$2}' Makefile
 
 build: ## build portsd and portsctl
 	$(need) $(BUILD_PACKAGES)
@@ -68,7 +76,27 @@ model: ## hold the daemon against the model of it; SEED=... repeats a run, STEPS
 	PORTSD_MODEL_SEED='$(SEED)' PORTSD_MODEL_STEPS='$(STEPS)' \
 	  $(CARGO) test --locked --test model -- --nocapture
 
-check: test lint docs check-units check-scripts policy ## everything that CI runs
+# For containers, which have no libraries of ours. portsctl needs nothing of libsystemd, which the linker
+# proves by being given an empty one: an archive, since there is no static one. Built before the other
+# programs, since cargo puts it in the place of the dynamic portsctl.
+STATIC := target/system
+$(STATIC)/portsctl: $(wildcard src/*.rs src/*/*.rs src/*/*/*.rs src/*/*/*/*.rs) Cargo.lock
+	$(need) $(BUILD_PACKAGES) $(SYSTEM_PACKAGES)
+	mkdir -p $(STATIC)
+	ar rcs $(STATIC)/libsystemd.a
+	$(CARGO) rustc --release --locked --bin portsctl -- \
+	  -C target-feature=+crt-static -L native='$(CURDIR)/$(STATIC)'
+	cp '$(BUILD)/portsctl' $@
+
+# SCENARIOS='systemd/… …' runs some scenarios; TIER=namespace and TIER=guest leave the other out.
+system-test: $(STATIC)/portsctl $(PYTHON) ## boot nodes with portsd on them: systemd, podman, SELinux; root only
+	$(need) $(BUILD_PACKAGES) $(SYSTEM_PACKAGES) $(DEB_PACKAGES) $(RPM_PACKAGES)
+	$(CARGO) build --release --locked
+	BUILD='$(BUILD)' PORTSCTL_STATIC='$(STATIC)/portsctl' \
+	  PYTHON_PATH="$$(echo $(PYTHON)/lib/python3*/site-packages)" \
+	  TIER='$(TIER)' tests/system/run $(SCENARIOS)
+
+check: test lint docs check-units check-scripts selinux check-packages ## everything that CI runs
 
 lint: ## format and clippy
 	$(need) $(BUILD_PACKAGES)
@@ -87,10 +115,27 @@ check-units: build ## hold the installed units against systemd's own checks
 
 check-scripts: ## hold the shell scripts that are installed against shellcheck
 	$(need) $(CHECK_PACKAGES)
-	shellcheck packaging/*.sh ns8/*.sh ns8/actions/*/* ns8/update-core.d/*
+	shellcheck packaging/*.sh packaging/debian/portsd.p* packaging/tests/*.sh ns8/*.sh ns8/actions/*/* ns8/update-core.d/*
+	shellcheck --external-sources tests/system/run tests/system/*.sh tests/system/node/start \
+	  tests/system/node/before-reboot tests/system/node/import-image
+	shellcheck --shell=bash --exclude=SC2154,SC1090 tests/system/scenarios/*/*.sh
 
-policy: ## compile the SELinux policy module
+selinux: ## compile the SELinux policy module
 	$(need) $(CHECK_PACKAGES)
 	$(MAKE) --no-print-directory -C selinux
+
+# What a later version of this package is: the number of commits, unless RELEASE= says another.
+deb: build selinux ## make a Debian package in target/packages
+	$(need) $(DEB_PACKAGES)
+	BUILD='$(BUILD)' RELEASE='$(RELEASE)' packaging/build.sh deb
+
+rpm: build $(if $(wildcard /etc/debian_version),,selinux) ## make an RPM package in target/packages
+	$(need) $(RPM_PACKAGES)
+	BUILD='$(BUILD)' RELEASE='$(RELEASE)' packaging/build.sh rpm
+
+check-packages: deb rpm ## hold the packages against `make install`, and install them in a Debian of their own
+	$(need) $(PACKAGE_CHECK_PACKAGES)
+	BUILD='$(BUILD)' packaging/tests/contents.sh target/packages
+	packaging/tests/chroot.sh target/packages
 
 include Makefile.install

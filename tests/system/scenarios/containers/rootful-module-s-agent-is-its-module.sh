@@ -1,0 +1,28 @@
+# A rootful module has no user. Its agent's unit says which module it is; the core's agents are none, nor
+# is a unit that only looks like one.
+register samba1
+agent() {
+    printf '%s\n' '[Service]' 'Type=oneshot' "ExecStart=/bin/sh -c 'portsctl --socket $MODULE $1 > /run/agent.out 2>&1'" \
+        > /run/systemd/system/agent@.service
+    systemctl daemon-reload
+    rm -f /run/agent.out
+    systemctl start "$2" 2> /dev/null || true
+    cat /run/agent.out
+}
+equal 'agent@samba1' "$(caller "$(agent 'whoami --json' agent@samba1.service)")" 'module samba1 0'
+equal 'its range' "$(agent 'allocate 3 tcp' agent@samba1.service)" 20000-20002
+for name in node cluster unknown1; do
+    equal "agent@$name" "$(caller "$(agent 'whoami --json' "agent@$name.service")")" 'anonymous - 0'
+done
+like 'agent@node allocates' "$(agent 'allocate 3 tcp' agent@node.service)" '*permission denied*'
+
+# by User=mail1 it is that user, whatever the unit is called
+register mail1
+printf '%s\n' '[Service]' 'Type=oneshot' 'User=mail1' 'StandardOutput=file:/tmp/work/who' \
+    "ExecStart=portsctl whoami --json" > /run/systemd/system/agent@.service
+systemctl daemon-reload
+systemctl start agent@samba1.service
+equal 'agent with a user' "$(caller "$(cat /tmp/work/who)")" 'module mail1 1000'
+# a user's own unit of that name is the user's
+systemd-run -q --wait --unit=notagent@samba1.service -p StandardOutput=file:/tmp/work/who portsctl --socket "$MODULE" whoami --json
+equal 'another unit' "$(caller "$(cat /tmp/work/who)")" 'anonymous - 0'
