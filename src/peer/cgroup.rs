@@ -64,12 +64,16 @@ fn is_container(segment: &str) -> bool {
                 .any(|engine| segment.starts_with(engine)))
 }
 
-/// The module whose agent runs here. Only the system's own manager can place a process there; the
-/// core's two agents are not modules.
+/// The module whose agent runs here. Only the system's own manager can place a process there: below
+/// its slices, but not below a service, which may keep cgroups of its own choice. The core's two agents
+/// are not modules.
 fn agent(path: &str) -> Option<ModuleId> {
-    let (_, unit) = path
+    let (slices, unit) = path
         .strip_prefix("/system.slice/")
         .map(|rest| rest.rsplit_once('/').unwrap_or(("", rest)))?;
+    if !slices.is_empty() && !slices.split('/').all(|one| one.ends_with(".slice")) {
+        return None;
+    }
     let id = unit.strip_prefix("agent@")?.strip_suffix(".service")?;
     if matches!(id, "node" | "cluster") {
         return None;
@@ -129,6 +133,9 @@ mod tests {
             "/system.slice/system-agent.slice/agent@.service",
             "/system.slice/system-agent.slice/agent@a b.service",
             "/system.slice/system-agent.slice/agent@samba1.service/child",
+            "/system.slice/any.service/agent@samba1.service",
+            "/system.slice/any.service/payload/system.slice/agent@samba1.service",
+            "/system.slice/any.service/any.slice/agent@samba1.service",
             "/system.slice/system-agent.slice/agent@samba1.scope",
             "/system.slice/myagent@samba1.service",
             "/user.slice/user-1000.slice/user@1000.service/app.slice/agent@samba1.service",

@@ -6,6 +6,19 @@
 set -euo pipefail
 root=$(realpath -e -- "${1:?usage: boot-namespace.sh ROOT}")
 
+# A cgroup of its own where one can be made, or two nodes at once would manage the same cgroups. Left
+# empty by the node, it is removed afterwards.
+cgroup=$(findmnt --noheadings --output TARGET --types cgroup2 | head -n 1)
+cgroup+=$(sed -n 's/^0:://p' /proc/self/cgroup)/system-test-$$
+leave() {
+    echo $$ > "$cgroup/../cgroup.procs"
+    find "$cgroup" -depth -type d -exec rmdir {} + 2> /dev/null || true
+}
+if [ "${cgroup#/sys/}" != "$cgroup" ] && mkdir "$cgroup" 2> /dev/null; then
+    trap leave EXIT
+    echo $$ > "$cgroup/cgroup.procs"
+fi
+
 boot() {
     # The last mounts need the node's own /proc, so they are made inside.
     # shellcheck disable=SC2016
