@@ -71,7 +71,7 @@ fn agent(path: &str) -> Option<ModuleId> {
     let (slices, unit) = path
         .strip_prefix("/system.slice/")
         .map(|rest| rest.rsplit_once('/').unwrap_or(("", rest)))?;
-    if !slices.is_empty() && !slices.split('/').all(|one| one.ends_with(".slice")) {
+    if !slices.is_empty() && !slices.split('/').all(|one| one.strip_suffix(".slice").is_some()) {
         return None;
     }
     let id = unit.strip_prefix("agent@")?.strip_suffix(".service")?;
