@@ -68,10 +68,9 @@ fn is_container(segment: &str) -> bool {
 /// its slices, but not below a service, which may keep cgroups of its own choice. The core's two agents
 /// are not modules.
 fn agent(path: &str) -> Option<ModuleId> {
-    let (slices, unit) = path
-        .strip_prefix("/system.slice/")
-        .map(|rest| rest.rsplit_once('/').unwrap_or(("", rest)))?;
-    if !slices.is_empty() && !slices.split('/').all(|one| one.strip_suffix(".slice").is_some()) {
+    let mut segments = path.strip_prefix("/system.slice/")?.split('/');
+    let unit = segments.next_back()?;
+    if !segments.all(|segment| segment.strip_suffix(".slice").is_some()) {
         return None;
     }
     let id = unit.strip_prefix("agent@")?.strip_suffix(".service")?;
