@@ -43,12 +43,12 @@ wait_until() {
     done
 }
 
-# refused STATUS COMMAND...: it must end with this status; prints what it said.
+# refused STATUS COMMAND...: it must end with this status. What it said is in $said: in a command
+# substitution, a failure would be lost.
 refused() {
-    local expected=$1 said status=0
+    local expected=$1 status=0
     shift
     said=$("$@" 2>&1) || status=$?
-    echo "$said"
     [ "$status" = "$expected" ] || fail "'$*' ended with $status instead of $expected: $said"
 }
 
@@ -163,27 +163,35 @@ in_container() {
     return "$status"
 }
 
-# ask_in_container USER [OPTION...] < LINES: what portsctl says to each line of arguments, in one container.
-# One line for each, which ends with the exit status where that is not 0.
+# ask_in_container USER [OPTION...] < LINES: portsctl with each line as its arguments, in one container. What
+# it says is in the array $answers, a line for each, which ends with the exit status where that is not 0.
 ask_in_container() {
-    local lines
-    lines=$(cat)
+    local lines output
+    mapfile -t lines
     # shellcheck disable=SC2016
-    in_container "$@" -- sh -c 'echo "$1" | while read -r line; do
+    output=$(in_container "$@" -- sh -c 'for line; do
         said=$(/test/portsctl $line 2>&1) || said="$said ($?)"
         echo "$said" | tr "\n" " " | sed "s/ $//"
         echo
-    done' sh "$lines"
+    done' sh "${lines[@]}")
+    mapfile -t answers <<< "$output"
+    equal 'answers' "${#answers[@]}" "${#lines[@]}"
 }
 
 # ---- SELinux
+
+# Files whose label is not what the policy names for them.
+wrong_labels() {
+    matchpathcon -V /usr/sbin/portsd /run/portsd /run/portsd/* /run/portsd-admin /run/portsd-admin/* \
+        /var/lib/portsd /var/lib/portsd/* | grep -v ' verified\.$' || true
+}
 
 # The kernel's log begins anew with each scenario.
 forget_denials() { [ "$TIER" != guest ] || dmesg --clear; }
 denials() { dmesg --notime | grep -E 'avc: +denied' || true; }
 
 # expect_denials PATTERN, an extended regular expression: this scenario tries what is forbidden.
-expect_denials() { printf '%s\n' "$1" > /tmp/work/expected-denials; }
+expect_denials() { printf '%s\n' "$1" > /tmp/scenario/expected-denials; }
 
 # denied DOMAIN TYPE: that has happened
 denied() {
@@ -195,5 +203,5 @@ unexpected_denials() {
     [ "$TIER" = guest ] || return 0
     denials | grep -E 'context=[^ ]*:portsd_[a-z_]*t:|scontext=[^ ]*:container_[a-z_]*t:' |
         grep -v -E -f <(grep -v -e '^#' -e '^$' "$HERE/explained-denials"
-            cat /tmp/work/expected-denials 2> /dev/null) || true
+            cat /tmp/scenario/expected-denials 2> /dev/null) || true
 }

@@ -124,19 +124,13 @@ needed = {
     "reach loopback": lambda: send(("127.0.0.1", 9)),
 }
 
-bad = 0
-for what, attempt in forbidden.items():
-    try:
-        attempt()
-    except OSError as error:
-        print(f"ok   can't {what}: {error}")
-    else:
-        print(f"BAD  can {what}")
-for what, attempt in needed.items():
-    try:
-        attempt()
-    except OSError as error:
-        print(f"BAD  can't {what}: {error}")
-    else:
-        print(f"ok   can {what}")
+for is_wanted, attempts in ((False, forbidden), (True, needed)):
+    for what, attempt in attempts.items():
+        try:
+            attempt()
+        except OSError as error:
+            is_possible, outcome = False, f"can't {what}: {error}"
+        else:
+            is_possible, outcome = True, f"can {what}"
+        print("ok  " if is_possible == is_wanted else "BAD ", outcome)
 sys.stdout.flush()

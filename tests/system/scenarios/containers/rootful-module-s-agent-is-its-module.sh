@@ -18,11 +18,11 @@ like 'agent@node allocates' "$(agent 'allocate 3 tcp' agent@node.service)" '*per
 
 # by User=mail1 it is that user, whatever the unit is called
 register mail1
-printf '%s\n' '[Service]' 'Type=oneshot' 'User=mail1' 'StandardOutput=file:/tmp/work/who' \
+printf '%s\n' '[Service]' 'Type=oneshot' 'User=mail1' 'StandardOutput=file:/tmp/scenario/who' \
     "ExecStart=portsctl whoami --json" > /run/systemd/system/agent@.service
 systemctl daemon-reload
 systemctl start agent@samba1.service
-equal 'agent with a user' "$(caller "$(cat /tmp/work/who)")" 'module mail1 1000'
+equal 'agent with a user' "$(caller "$(cat /tmp/scenario/who)")" 'module mail1 1000'
 # a user's own unit of that name is the user's
-systemd-run -q --wait --unit=notagent@samba1.service -p StandardOutput=file:/tmp/work/who portsctl --socket "$MODULE" whoami --json
-equal 'another unit' "$(caller "$(cat /tmp/work/who)")" 'anonymous - 0'
+systemd-run -q --wait --unit=notagent@samba1.service -p StandardOutput=file:/tmp/scenario/who portsctl --socket "$MODULE" whoami --json
+equal 'another unit' "$(caller "$(cat /tmp/scenario/who)")" 'anonymous - 0'

@@ -1,7 +1,7 @@
 # A service of the system with User=, one of the user's own manager, and a command of the user's.
 register mail1
-systemd-run -q --wait -p User=mail1 -p StandardOutput=file:/tmp/work/who portsctl whoami --json
-equal 'system service' "$(caller "$(cat /tmp/work/who)")" 'module mail1 1000'
+systemd-run -q --wait -p User=mail1 -p StandardOutput=file:/tmp/scenario/who portsctl whoami --json
+equal 'system service' "$(caller "$(cat /tmp/scenario/who)")" 'module mail1 1000'
 equal 'command' "$(caller "$(as_user mail1 portsctl whoami --json)")" 'module mail1 1000'
 
 user_manager mail1

@@ -9,9 +9,9 @@ portsctl allocate 4 tcp --owner host/confined > /dev/null
 confined() { systemd-run -q --wait "/usr/local/sbin/confined-$1" "${@:2}"; }
 confined cat /dev/null || fail 'nothing runs in that domain'
 for socket in "$MODULE" "$ADMIN"; do
-    refused 7 confined portsctl --socket "$socket" whoami > /dev/null
+    refused 7 confined portsctl --socket "$socket" whoami
 done
-refused 1 confined cat "$DATABASE" > /dev/null
+refused 1 confined cat "$DATABASE"
 for type in portsd_var_run_t portsd_admin_var_run_t portsd_var_lib_t; do
     denied httpd_t "$type"
 done

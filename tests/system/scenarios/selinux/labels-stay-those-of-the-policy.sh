@@ -1,8 +1,4 @@
 # Whatever is started, restarted or relabelled, every file has the label that the policy names for it.
-wrong_labels() {
-    matchpathcon -V /usr/sbin/portsd /run/portsd /run/portsd/* /run/portsd-admin /run/portsd-admin/* \
-        /var/lib/portsd /var/lib/portsd/* | grep -v ' verified\.$' || true
-}
 portsctl allocate 4 tcp --owner host/labels > /dev/null
 equal 'after the start' "$(wrong_labels)" ''
 systemctl restart portsd.service

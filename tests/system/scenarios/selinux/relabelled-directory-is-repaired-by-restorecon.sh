@@ -5,7 +5,7 @@ pid=$(main_pid)
 podman run --rm --network=none -v /run/portsd:/run/portsd:Z system-test true
 like 'label' "$(stat -c %C /run/portsd)" '*:container_file_t:s0:c*'
 expect_denials 'scontext=[^ ]*:container_t:s0:.* tcontext=[^ ]*:container_file_t:s0:c'
-refused 7 in_container mail1 -- /test/portsctl allocate 1 tcp > /dev/null
+refused 7 in_container mail1 -- /test/portsctl allocate 1 tcp
 portsctl --socket "$MODULE" whoami > /dev/null
 restorecon -R -F /run/portsd
 equal 'range' "$(in_container mail1 -- /test/portsctl allocate 1 tcp)" 20000-20000

@@ -21,7 +21,7 @@ for _ in $(seq "$stops"); do
     # An activation each. Until the service has noticed that they are gone, those of the burst count
     # against the 64 connections that a user may have.
     stop
-    wait_until 'it answers' portsctl --socket "$MODULE" whoami > /dev/null 2>> /tmp/work/refusals
+    wait_until 'it answers' portsctl --socket "$MODULE" whoami > /dev/null 2>> /tmp/scenario/refusals
 done
 sockets_listen
 nothing_failed

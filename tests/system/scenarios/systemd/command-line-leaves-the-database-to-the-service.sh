@@ -3,7 +3,7 @@ register mail1
 for state in running stopped; do
     [ "$state" = running ] || systemctl stop portsd.service
     portsctl check > /dev/null 2>&1 || true
-    portsctl backup /tmp/work/copy-$state > /dev/null
+    portsctl backup /tmp/scenario/copy-$state > /dev/null
     portsctl list > /dev/null
     runuser -u mail1 -- portsctl list > /dev/null
     equal "owners while $state" "$(find /var/lib/portsd ! -user portsd)" ''

@@ -1,5 +1,5 @@
 # Whatever kills the service, it is there again without a call, with what it had answered.
-portsctl allocate 4 tcp --owner host/crash > /tmp/work/range
+portsctl allocate 4 tcp --owner host/crash > /tmp/scenario/range
 for signal in SIGKILL SIGABRT SIGILL; do
     before=$(main_pid)
     kill -s "$signal" "$before"
@@ -10,4 +10,4 @@ for signal in SIGKILL SIGABRT SIGILL; do
     sockets_listen
 done
 equal 'restarts' "$(property NRestarts)" 3
-equal 'range' "$(portsctl allocate 4 tcp --owner host/crash)" "$(cat /tmp/work/range)"
+equal 'range' "$(portsctl allocate 4 tcp --owner host/crash)" "$(cat /tmp/scenario/range)"

@@ -1,8 +1,8 @@
 # A start that fails is tried again for ever: with the cause mended, the clients that waited are
 # answered, and nobody has to reset anything.
-portsctl allocate 4 tcp --owner host/mended > /tmp/work/range
+portsctl allocate 4 tcp --owner host/mended > /tmp/scenario/range
 systemctl stop portsd.service
-mv "$DATABASE" /tmp/work/database
+mv "$DATABASE" /tmp/scenario/database
 head -c 8192 /dev/urandom > "$DATABASE"
 chown portsd: "$DATABASE"
 sum=$(sha256sum "$DATABASE")
@@ -15,7 +15,7 @@ for number in range(100):
     client.connect(sys.argv[1])
     clients.append(client)
     time.sleep(0.02)' "$MODULE"
-portsctl list --owner host/mended > /tmp/work/waited 2>&1 &
+portsctl list --owner host/mended > /tmp/scenario/waited 2>&1 &
 waiting=$!
 has_failed_twice() { [ "$(property NRestarts)" -ge 2 ]; }
 wait_until 'it has failed more than once' has_failed_twice
@@ -23,8 +23,8 @@ sockets_listen
 equal 'the unreadable database' "$(sha256sum "$DATABASE")" "$sum"
 like 'journal' "$(journalctl -q --no-pager -u portsd.service -n 50)" "*$DATABASE*"
 
-cp -p /tmp/work/database "$DATABASE"
-wait "$waiting" || fail "who waited was told: $(cat /tmp/work/waited)"
+cp -p /tmp/scenario/database "$DATABASE"
+wait "$waiting" || fail "who waited was told: $(cat /tmp/scenario/waited)"
 service_is active
-equal 'range' "$(portsctl allocate 4 tcp --owner host/mended)" "$(cat /tmp/work/range)"
+equal 'range' "$(portsctl allocate 4 tcp --owner host/mended)" "$(cat /tmp/scenario/range)"
 nothing_failed

@@ -12,9 +12,9 @@ service_is active
 equal 'after a crash' "$(look)" "$before"
 systemctl stop portsd.service
 equal 'after a stop' "$(look)" "$before"
-echo 'no such key = 1' > /tmp/work/bad.toml
+echo 'no such key = 1' > /tmp/scenario/bad.toml
 mkdir -p /etc/portsd
-cp /tmp/work/bad.toml /etc/portsd/portsd.toml
+cp /tmp/scenario/bad.toml /etc/portsd/portsd.toml
 systemctl start portsd.service 2> /dev/null && fail 'it starts with a bad configuration'
 equal 'after a failed start' "$(look)" "$before"
 systemctl stop portsd.service
