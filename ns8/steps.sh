@@ -13,15 +13,17 @@ record=$node/state/portsd-import.txt
 
 files() { (cd "$ours" && find actions pypkg update-core.d -type f ! -name '*.pyc'); }
 
-# Each of ours, of this version or an earlier one, says so.
+# Each of ours says so, of whatever version it is.
 is_ours() { grep -qsF 'Put here by portsd' "$node/$1"; }
 
 exists() { [ -e "$1" ] || [ -L "$1" ]; }
 
-# put_in_place FILE TARGET: copied to beside it first, since the agent runs whatever is in an action's directory,
-# at any time, and since a copy may end in the middle
+# put_in_place FILE TARGET: copied elsewhere first, since the agent runs whatever is in an action's
+# directory, at any time, and since a copy may end in the middle. What such a one has left may be a link,
+# which would be followed.
 put_in_place() {
     mkdir -p "$kept" "${2%/*}"
+    rm -f "$kept/.new"
     cp -pP "$1" "$kept/.new"
     mv -fT "$kept/.new" "$2"
 }
@@ -68,7 +70,7 @@ restore() {
             echo "portsd: $node/$file is NS8's again" >&2
         else
             rm -f "$node/$file"
-            rmdir --ignore-fail-on-non-empty "$node/${file%/*}"
+            rmdir "$node/${file%/*}" 2> /dev/null || true       # NS8's own, unless it is empty
         fi
     done
     rm -rf "$kept"
