@@ -227,18 +227,26 @@ fn a_step_that_only_speaks_of_portsd_is_kept() {
     fs::write(&step, "#!/bin/sh\n# before portsd had the ports\n").unwrap();
     fs::remove_file(&link).unwrap();
     symlink("../elsewhere", &link).unwrap();
-    // as a copy of the link has left it that ended before it was in its place
-    let elsewhere = node.directory().join("elsewhere");
-    fs::write(&elsewhere, "somebody's").unwrap();
-    symlink(&elsewhere, node.directory().join("portsd-replaced/.new")).unwrap();
     let steps = node.kept_steps().join("steps.sh");
     stdout(&node.command(&steps).arg("put").output().unwrap());
     assert!(are_ours(&node));
-    assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "somebody's");
     stdout(&node.command(&steps).arg("restore").output().unwrap());
     assert!(fs::read_to_string(&step).unwrap().contains("before portsd"));
     assert_eq!(fs::read_link(&link).unwrap(), Path::new("../elsewhere"));
     assert!(!node.directory().join("pypkg/node").exists());
+}
+
+#[test]
+fn a_link_that_an_unfinished_copy_has_left_is_not_followed() {
+    let (node, _) = switched();
+    let elsewhere = node.directory().join("elsewhere");
+    fs::write(&elsewhere, "somebody's").unwrap();
+    symlink(&elsewhere, node.directory().join("portsd-replaced/.new")).unwrap();
+    fs::remove_file(node.directory().join(STEPS[0])).unwrap();
+    let steps = node.kept_steps().join("steps.sh");
+    stdout(&node.command(&steps).arg("put").output().unwrap());
+    assert!(are_ours(&node));
+    assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "somebody's");
 }
 
 #[test]
