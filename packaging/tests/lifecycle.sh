@@ -3,7 +3,8 @@
 # installed, NEW takes its place while modules call, and is removed, installed again and purged.
 #
 # For a machine to throw away, with systemd running, and no portsd on it. Prints a line for each promise
-# that is kept, and ends with status 1 at the first that is not. OLD and NEW may be of one version.
+# that is kept, and ends with status 1 at the first that is not. OLD and NEW may be of one version, but hold
+# different programs.
 set -euo pipefail
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 old=$(realpath -e -- "$1")
@@ -128,6 +129,7 @@ kept "installed: sockets listen, the first call starts the service"
 labelled installed
 
 # ---- upgraded while they call
+sha256sum /usr/sbin/portsd > "$work/old-program"
 pid=$(property MainPID portsd.service)
 listening=$(property ActiveEnterTimestampMonotonic "${sockets[@]}")
 start_callers
@@ -142,6 +144,7 @@ answered "$from" "$to"
 [ "$(property NRestarts portsd.service)" = 0 ] || fail "the service did not start at once"
 [ "$(property NeedDaemonReload portsd.service "${sockets[@]}" | sort -u | xargs)" = no ] ||
     fail "systemd does not know the new units"
+! sha256sum --status -c "$work/old-program" || fail "both packages have the same program"
 cmp -s "/proc/$(property MainPID portsd.service)/exe" /usr/sbin/portsd || fail "this is not the new program"
 for module in "${modules[@]}"; do
     as "$module" portsctl ensure web 4 tcp | cmp -s - "$work/web.$module" || fail "$module has other ports"
@@ -181,14 +184,13 @@ kept "removed: nothing runs, and the database is there"
 unlabelled removed
 
 # ---- installed again
-if [ -z "${BRIEF:-}" ]; then
-    package "${install[@]}" "$new"
-    [ "$(systemctl is-active "${sockets[@]}" | sort -u)" = active ] || fail "not every socket is active"
-    for module in "${modules[@]}"; do
-        as "$module" portsctl ensure web 4 tcp | cmp -s - "$work/web.$module" || fail "$module has other ports"
-    done
-    kept "installed again: ports are the same"
-fi
+package "${install[@]}" "$new"
+[ "$(systemctl is-active "${sockets[@]}" | sort -u)" = active ] || fail "not every socket is active"
+for module in "${modules[@]}"; do
+    as "$module" portsctl ensure web 4 tcp | cmp -s - "$work/web.$module" || fail "$module has other ports"
+done
+kept "installed again: ports are the same"
+labelled "installed again"
 
 # ---- purged, when the user is gone already
 mkdir -p /etc/portsd

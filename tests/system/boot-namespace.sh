@@ -10,14 +10,25 @@ root=$(realpath -e -- "${1:?usage: boot-namespace.sh ROOT}")
 # empty by the node, it is removed afterwards.
 cgroup=$(findmnt --noheadings --output TARGET --types cgroup2 | head -n 1)
 cgroup+=$(sed -n 's/^0:://p' /proc/self/cgroup)/system-test-$$
-leave() {
+[ "${cgroup#/sys/}" != "$cgroup" ] && mkdir "$cgroup" 2> /dev/null && echo $$ > "$cgroup/cgroup.procs" || cgroup=
+
+# However this ends, the node ends with it.
+node=
+end() {
+    [ -z "$node" ] || kill -KILL "$node" 2> /dev/null || true
+    wait
+    [ -n "$cgroup" ] || return 0
     echo $$ > "$cgroup/../cgroup.procs"
-    find "$cgroup" -depth -type d -exec rmdir {} + 2> /dev/null || true
+    # which can be removed when the last of the node's processes has gone
+    for _ in $(seq 100); do
+        find "$cgroup" -depth -type d -exec rmdir {} + 2> /dev/null || true
+        [ -d "$cgroup" ] || break
+        sleep 0.1
+    done
 }
-if [ "${cgroup#/sys/}" != "$cgroup" ] && mkdir "$cgroup" 2> /dev/null; then
-    trap leave EXIT
-    echo $$ > "$cgroup/cgroup.procs"
-fi
+trap end EXIT
+trap 'exit 143' TERM
+trap 'exit 130' INT
 
 boot() {
     # The last mounts need the node's own /proc, so they are made inside.
@@ -45,7 +56,10 @@ boot() {
         mount --make-rshared /
         # nothing of the environment outside; "container" is what systemd knows one by
         exec env -i container=system-test /usr/lib/systemd/systemd --system --log-target=console --show-status=0 \
-            systemd.unit=multi-user.target' "$root"
+            systemd.unit=multi-user.target' "$root" &
+    # in the background, since a shell that waits for another program heeds no signal
+    node=$!
+    wait "$node"
 }
 
 # The kernel ends the first process of a namespace that reboots with SIGHUP, and of one that powers

@@ -1,8 +1,10 @@
 """probe.py: tries what the hardening of portsd.service forbids, and what the service needs.
 
-One line for each: `ok …`, or what was possible, or what was not.
+One line for each: `ok …`, or what was possible, or what was not. What is forbidden has to fail with the
+error that the hardening gives: where it is another one without it, the attempt shows the setting.
 """
 import ctypes
+import errno
 import mmap
 import os
 import socket
@@ -16,6 +18,17 @@ def call(name, *arguments):
     """A function of the C library, whose failure is an OSError."""
     if getattr(libc, name)(*arguments) == -1:
         error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+
+
+def trace_me():
+    """Lets the parent trace a process, as anybody may: another one, since it stops at the next signal."""
+    child = os.fork()
+    if child == 0:
+        libc.ptrace(PTRACE_TRACEME, 0, None, None)
+        os._exit(ctypes.get_errno())
+    error = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if error:
         raise OSError(error, os.strerror(error))
 
 
@@ -73,46 +86,59 @@ def signal_another():
 
 
 CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWNET = 0x10000000, 0x00020000, 0x40000000
-MS_BIND, PTRACE_ATTACH, SCHED_FIFO = 4096, 16, 1
+MS_BIND, PTRACE_TRACEME, PTRACE_ATTACH = 4096, 0, 16
+# an address that is the node's own and not loopback's, which the scenario gives it
+OTHER_ADDRESS = "192.0.2.1"
 
 forbidden = {
-    "write in /etc": lambda: write("/etc/x"),
-    "write in /usr": lambda: write("/usr/x"),
-    "write in a directory for anybody": lambda: write("/opt/anybody/x"),
-    "write in the sockets' directory": lambda: write("/run/portsd/x"),
-    "write in /run": lambda: write("/run/x"),
-    "write in /run/lock, where anybody may": lambda: write("/run/lock/x"),
-    "write in the cgroups": lambda: write("/sys/fs/cgroup/x"),
-    "remove a socket": lambda: os.unlink("/run/portsd/org.nethserver.Ports"),
-    "see the home of a user": lambda: os.stat("/home/mail1/private"),
-    "set a kernel setting": lambda: write("/proc/sys/kernel/hostname"),
-    "open a disk": lambda: os.open("/dev/nvme0n1", os.O_RDONLY),
-    "open the kernel's log": lambda: os.open("/dev/kmsg", os.O_RDONLY),
-    "open fuse": lambda: os.open("/dev/fuse", os.O_RDWR),
-    "become root": lambda: os.setuid(0),
-    "give a file away": lambda: os.chown("/var/lib/portsd", 0, 0),
-    "signal another user's process": signal_another,
-    "trace another process": lambda: call("ptrace", PTRACE_ATTACH, os.getppid(), None, None),
-    "make a user namespace": lambda: call("unshare", CLONE_NEWUSER),
-    "make a mount namespace": lambda: call("unshare", CLONE_NEWNS),
-    "make a network namespace": lambda: call("unshare", CLONE_NEWNET),
-    "mount": lambda: call("mount", b"/etc", b"/var/lib/portsd", None, MS_BIND, None),
-    "change the root": lambda: os.chroot("/var/lib/portsd"),
-    "have packets of its own": lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW),
-    "have a Bluetooth socket": lambda: socket.socket(socket.AF_BLUETOOTH, socket.SOCK_RAW, 0),
-    "have a vsock": lambda: socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM),
-    "send a datagram out": lambda: send(("192.0.2.1", 53)),
-    "connect out": lambda: connect(socket.AF_INET, ("192.0.2.1", 80)),
-    "execute what it has written": execute_own_file,
-    "have memory for code of its own": writable_code,
-    "make a set-user-id file": set_uid_file,
-    "run in real time": lambda: os.sched_setscheduler(0, SCHED_FIFO, os.sched_param(1)),
-    "set the clock": lambda: call("settimeofday", ctypes.byref((ctypes.c_long * 2)(0, 0)), None),
-    "set the host's name": lambda: call("sethostname", b"x", 1),
-    "load a kernel module": lambda: call("init_module", None, 0, b""),
-    "reboot": lambda: call("reboot", 0),
-    "swap": lambda: call("swapoff", b"/x"),
-    "change the personality": lambda: call("personality", 0x0400000),
+    # ProtectSystem=, ReadOnlyPaths=
+    "write in /etc": ("EROFS", lambda: write("/etc/x")),
+    "write in /usr": ("EROFS", lambda: write("/usr/x")),
+    "write in a directory for anybody": ("EROFS", lambda: write("/opt/anybody/x")),
+    "write in the sockets' directory": ("EROFS", lambda: write("/run/portsd/x")),
+    "write in /run": ("EROFS", lambda: write("/run/x")),
+    "write in /run/lock, where anybody may": ("EROFS", lambda: write("/run/lock/x")),
+    "remove a socket": ("EROFS", lambda: os.unlink("/run/portsd/org.nethserver.Ports")),
+    # ProtectControlGroups=, ProtectKernelTunables=
+    "write in the cgroups": ("EROFS", lambda: write("/sys/fs/cgroup/x")),
+    "set a kernel setting": ("EROFS EACCES", lambda: write("/proc/sys/kernel/hostname")),
+    # ProtectHome=
+    "read what users let anybody read": ("EACCES", lambda: os.stat("/home/anybody/file")),
+    # PrivateTmp=
+    "see the temporary files of others": ("ENOENT", lambda: os.stat("/tmp/scenario/file")),
+    # PrivateDevices=
+    "open a disk": ("ENOENT", lambda: os.open("/dev/nvme0n1", os.O_RDONLY)),
+    "open the kernel's log": ("ENOENT", lambda: os.open("/dev/kmsg", os.O_RDONLY)),
+    "open a device that anybody may": ("ENOENT", lambda: os.open("/dev/anybody", os.O_RDWR)),
+    # User=, CapabilityBoundingSet=
+    "become root": ("EPERM", lambda: os.setuid(0)),
+    "signal another user's process": ("EPERM", signal_another),
+    "trace another process": ("EPERM", lambda: call("ptrace", PTRACE_ATTACH, 1, None, None)),
+    "mount": ("EPERM", lambda: call("mount", b"/etc", b"/var/lib/portsd", None, MS_BIND, None)),
+    "make a mount namespace": ("EPERM", lambda: call("unshare", CLONE_NEWNS)),
+    "make a network namespace": ("EPERM", lambda: call("unshare", CLONE_NEWNET)),
+    "change the root": ("EPERM", lambda: os.chroot("/var/lib/portsd")),
+    "set the clock": ("EPERM", lambda: call("settimeofday", ctypes.byref((ctypes.c_long * 2)(0, 0)), None)),
+    "set the host's name": ("EPERM", lambda: call("sethostname", b"x", 1)),
+    "load a kernel module": ("EPERM", lambda: call("init_module", None, 0, b"")),
+    "reboot": ("EPERM", lambda: call("reboot", 0)),
+    "swap": ("EPERM", lambda: call("swapoff", b"/x")),
+    # SystemCallFilter=: what any process may do
+    "be traced": ("EPERM", trace_me),
+    "give its own file to itself": ("EPERM", lambda: os.chown("/var/lib/portsd", -1, -1)),
+    "have itself scheduled as a batch job": ("EPERM", lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))),
+    # RestrictNamespaces=, LockPersonality=, MemoryDenyWriteExecute=, RestrictSUIDSGID=, NoExecPaths=
+    "make a user namespace": ("EPERM", lambda: call("unshare", CLONE_NEWUSER)),
+    "change the personality": ("EPERM", lambda: call("personality", 0x0400000)),
+    "have memory for code of its own": ("EPERM EACCES", writable_code),
+    "make a set-user-id file": ("EPERM", set_uid_file),
+    "execute what it has written": ("EACCES", execute_own_file),
+    # RestrictAddressFamilies=
+    "have packets of its own": ("EAFNOSUPPORT", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)),
+    "use the kernel's ciphers": ("EAFNOSUPPORT", lambda: socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)),
+    # IPAddressDeny=
+    "send a datagram elsewhere": ("EPERM", lambda: send((OTHER_ADDRESS, 53))),
+    "connect elsewhere": ("EPERM ETIMEDOUT", lambda: connect(socket.AF_INET, (OTHER_ADDRESS, 80))),
 }
 
 needed = {
@@ -122,15 +148,26 @@ needed = {
     "read the overflow user id": lambda: open("/proc/sys/kernel/overflowuid", encoding="ascii").close(),
     "ask the kernel for sockets": lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 4),
     "reach loopback": lambda: send(("127.0.0.1", 9)),
+    # and leave behind what RemoveIPC= removes
+    "share memory": lambda: call("shmget", 0, 4096, 0o1600),
 }
 
-for is_wanted, attempts in ((False, forbidden), (True, needed)):
-    for what, attempt in attempts.items():
-        try:
-            attempt()
-        except OSError as error:
-            is_possible, outcome = False, f"can't {what}: {error}"
-        else:
-            is_possible, outcome = True, f"can {what}"
-        print("ok  " if is_possible == is_wanted else "BAD ", outcome)
+
+def failure(attempt):
+    """The name of the error that it ends with, or None."""
+    try:
+        attempt()
+    except TimeoutError:
+        return "ETIMEDOUT"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return None
+
+
+for what, (expected, attempt) in forbidden.items():
+    found = failure(attempt)
+    print("ok  " if found in expected.split() else "BAD ", f"{what}: {found}, expected {expected}")
+for what, attempt in needed.items():
+    found = failure(attempt)
+    print("ok  " if found is None else "BAD ", f"{what}: {found}")
 sys.stdout.flush()

@@ -23,6 +23,15 @@ printf '%s\n' '[Service]' 'Type=oneshot' 'User=mail1' 'StandardOutput=file:/tmp/
 systemctl daemon-reload
 systemctl start agent@samba1.service
 equal 'agent with a user' "$(caller "$(cat /tmp/scenario/who)")" 'module mail1 1000'
-# a user's own unit of that name is the user's
+# nor is a unit of nearly that name the agent, or one of that name in a user's own manager, be it root's
 systemd-run -q --wait --unit=notagent@samba1.service -p StandardOutput=file:/tmp/scenario/who portsctl --socket "$MODULE" whoami --json
 equal 'another unit' "$(caller "$(cat /tmp/scenario/who)")" 'anonymous - 0'
+users_own() {
+    user_manager "$1"
+    as_user "$1" systemd-run --user -q --wait --unit=agent@samba1.service \
+        sh -c "portsctl --socket $MODULE whoami --json > /tmp/scenario/who.$1" || fail "$(journalctl -q --no-pager -n 20)"
+    caller "$(cat "/tmp/scenario/who.$1")"
+}
+chmod 1777 /tmp/scenario
+equal 'unit of mail1'\''s own' "$(users_own mail1)" 'module mail1 1000'
+equal 'unit of root'\''s own' "$(users_own root)" 'anonymous - 0'

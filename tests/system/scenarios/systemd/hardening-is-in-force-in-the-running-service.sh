@@ -18,11 +18,18 @@ equal 'threads with filters' "$(cat "$process"/task/*/status | awk '$1 == "Secco
 equal 'umask' "$(of Umask)" 0027
 equal 'LimitNOFILE' "$(awk '/^Max open files/ { print $4, $5 }' "$process/limits")" '4096 4096'
 
-# Its own: mounts. The host's: users and network, or it would see neither callers nor ports
+# The host's: users and network, or it would see neither callers nor ports. Its own: mounts and host name
 for kind in user net pid; do
     equal "$kind namespace" "$(readlink "$process/ns/$kind")" "$(readlink "/proc/1/ns/$kind")"
 done
-[ "$(readlink "$process/ns/mnt")" != "$(readlink /proc/1/ns/mnt)" ] || fail 'the mounts are the host'\''s'
+for kind in mnt uts; do
+    [ "$(readlink "$process/ns/$kind")" != "$(readlink "/proc/1/ns/$kind")" ] || fail "its $kind namespace is the host's"
+done
+# what settings have put there: of the kernel's log, settings, modules and cgroups, of homes and devices
+mounts=$(awk '{ print $5 }' "$process/mountinfo")
+for path in /proc/kmsg /proc/sys /usr/lib/modules /sys/fs/cgroup /home /root /run/user /dev /tmp /var/tmp; do
+    grep -q -x -F "$path" <<< "$mounts" || fail "nothing is mounted over $path"
+done
 # Not files: devices and processes, which have owners of their own. Its own: temporary files, and what
 # tells it of memory pressure. /sys stays writable under systemd 257, and only the files' owner guards it.
 expected='/dev(/.*)?|/proc|/tmp|/var/tmp|/sys(/kernel/security|/fs/(pstore|selinux|fuse/connections))?'

@@ -1,15 +1,24 @@
-# Callers queue for as long as the service restarts; each is answered, and what was answered stays.
-callers=8 calls=25
-[ "$TIER" = namespace ] || calls=6
-for owner in $(seq "$callers"); do
-    (for name in $(seq "$calls"); do
+# Callers queue for as long as the service restarts; each is answered, and what was answered stays. They
+# call on until all restarts are over.
+for owner in $(seq 8); do
+    (name=0
+    until [ -e /tmp/scenario/over ]; do
+        name=$((name + 1))
         portsctl ensure "n$name" 1 tcp --owner "host/caller$owner" | sed "s|^|host/caller$owner n$name |"
     done) > "/tmp/scenario/caller$owner" 2> "/tmp/scenario/errors$owner" &
 done
+answered() { cat /tmp/scenario/caller* | wc -l; }
+have_gone_on() { [ "$(answered)" -gt "$((before + 16))" ]; }
 for _ in 1 2 3 4 5; do
-    sleep 0.3
+    before=$(answered)
+    wait_until 'calls are answered' have_gone_on
+    pid=$(main_pid)
     systemctl restart portsd.service
+    [ "$(main_pid)" != "$pid" ] || fail 'it was not restarted'
 done
+before=$(answered)
+wait_until 'calls are answered after the last restart' have_gone_on
+touch /tmp/scenario/over
 wait
 equal 'errors' "$(cat /tmp/scenario/errors*)" ''
 sort /tmp/scenario/caller* > /tmp/scenario/answered

@@ -1,14 +1,11 @@
 # A socket unit that is stopped, one that was never there, and one for others: three messages, each with
-# a way out, and none waits.
+# a way out.
 systemctl stop "${SOCKETS[@]}"
 refused 7 portsctl --socket "$MODULE" whoami
-stopped=$said
+like 'of a stopped one' "$said" '*nobody listens on this socket*systemctl restart portsd-varlink.socket*'
 rm "$MODULE"
 refused 7 portsctl --socket "$MODULE" whoami
-missing=$said
+like 'of a missing one' "$said" '*there is no such socket*systemctl restart portsd-varlink.socket*'
 systemctl start "${SOCKETS[@]}"
 refused 7 runuser -u mail1 -- portsctl --socket "$ADMIN" whoami
-forbidden=$said
-equal 'messages' "$(printf '%s\n' "$stopped" "$missing" "$forbidden" | sort -u | wc -l)" 3
-like 'of a stopped one' "$stopped" '*systemctl*'
-like 'of a missing one' "$missing" '*no such socket*'
+like 'of one for others' "$said" '*this user may not connect to the socket*try again as root*'
