@@ -96,7 +96,7 @@ system-test: $(STATIC)/portsctl $(PYTHON) ## boot nodes with portsd on them: sys
 	  PYTHON_PATH="$$(echo $(PYTHON)/lib/python3*/site-packages)" \
 	  TIER='$(TIER)' tests/system/run $(SCENARIOS)
 
-check: test lint docs check-units check-scripts selinux check-packages ## everything that CI runs
+check: test lint docs check-units check-scripts selinux check-packages ## everything that CI runs but for system-test
 
 lint: ## format and clippy
 	$(need) $(BUILD_PACKAGES)
