@@ -14,8 +14,8 @@ TEST_PACKAGES := curl iproute2 python3 python3-venv redis-server strace util-lin
 # To check units, scripts and the SELinux policy.
 CHECK_PACKAGES := systemd selinux-policy-dev shellcheck
 # To make a node's file system, and to boot it under an emulated processor.
-SYSTEM_PACKAGES := binutils debian-archive-keyring e2fsprogs mmdebstrap python3 qemu-system-x86 \
-                   util-linux xz-utils zstd
+SYSTEM_PACKAGES := binutils debian-archive-keyring e2fsprogs mmdebstrap procps python3 \
+                   qemu-system-x86 util-linux xz-utils zstd
 # To make packages, and to check them.
 DEB_PACKAGES := debhelper dpkg-dev git
 RPM_PACKAGES := git rpm

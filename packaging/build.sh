@@ -39,9 +39,10 @@ EOF
         mv "$work"/*.deb "$results/"
         ;;
     rpm)
-        # A policy that was compiled on Debian names types that Fedora and RHEL do not have.
-        policy=--without
-        [ -e /etc/debian_version ] || policy=--with
+        # A policy that was compiled on Debian names types that Fedora and RHEL do not have. Who wants one in
+        # the .rpm all the same, for a test, says which by PORTSD_POLICY.
+        policy=--with
+        [ ! -e /etc/debian_version ] || [ -n "${PORTSD_POLICY:-}" ] || policy=--without
         rpmbuild -bb --quiet "$policy" policy --define "_topdir $work" --define "_rpmdir $results" \
             --define '_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm' \
             --define "portsd_version $version" --define "portsd_release $RELEASE" \

@@ -16,7 +16,7 @@ pace=0
 # where the processor is emulated: fewer steps, and callers who leave it some time
 if [ -n "${BRIEF:-}" ]; then
     modules=(pkgtest1 pkgtest2)
-    pace=1
+    pace=4
 fi
 work=$(mktemp -d)
 chmod 0755 "$work"
@@ -30,15 +30,16 @@ fail() {
 }
 kept() { echo "ok: $*"; }
 
-# --nodeps: the libraries of a Debian are not known to rpm
+# --nodeps: the libraries of a Debian are not known to rpm. --noplugins: one runs scripts in a domain that
+# Debian's policy does not have.
 case $new in
     *.deb)
         install=(dpkg -i)
         remove=(dpkg --remove portsd)
         ;;
     *.rpm)
-        install=(rpm -U --nodeps --force)
-        remove=(rpm -e portsd)
+        install=(rpm -U --nodeps --noplugins --force)
+        remove=(rpm -e --noplugins portsd)
         ;;
     *) fail "neither .deb nor .rpm: $new" ;;
 esac
@@ -191,6 +192,9 @@ for module in "${modules[@]}"; do
 done
 kept "installed again: ports are the same"
 labelled "installed again"
+
+# which is a load of the policy more
+[ -z "${BRIEF:-}" ] || exit 0
 
 # ---- purged, when the user is gone already
 mkdir -p /etc/portsd

@@ -86,7 +86,12 @@ remove_portsd() {
     systemctl -q disable --now "${SOCKETS[@]}"
     make -s -C /usr/src/portsd uninstall
     systemctl daemon-reload
-    [ "$TIER" = namespace ] || semodule -r portsd
+    if [ "$TIER" = guest ]; then
+        semodule -r portsd
+    else
+        # then packages find a node that has never heard of SELinux
+        rm /etc/selinux/config
+    fi
     rm -rf /var/lib/portsd /run/portsd /run/portsd-admin
     userdel portsd
 }

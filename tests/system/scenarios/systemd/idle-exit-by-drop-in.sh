@@ -26,7 +26,7 @@ service_is inactive
 # each time, until it has ended before.
 ends() { journalctl -q --no-pager -u portsd.service | grep -c 'Deactivated successfully'; }
 calls=20
-[ "$TIER" = namespace ] || calls=8
+[ "$TIER" = namespace ] || calls=5
 before=$(ends)
 for call in $(seq "$calls"); do
     sleep "$((960 + call * 100 / calls))e-3"

@@ -1,6 +1,8 @@
 # Callers queue for as long as the service restarts; each is answered, and what was answered stays. They
 # call on until all restarts are over.
-for owner in $(seq 8); do
+callers=8
+[ "$TIER" = namespace ] || callers=3
+for owner in $(seq "$callers"); do
     (name=0
     until [ -e /tmp/scenario/over ]; do
         name=$((name + 1))
@@ -8,7 +10,7 @@ for owner in $(seq 8); do
     done) > "/tmp/scenario/caller$owner" 2> "/tmp/scenario/errors$owner" &
 done
 answered() { cat /tmp/scenario/caller* | wc -l; }
-have_gone_on() { [ "$(answered)" -gt "$((before + 16))" ]; }
+have_gone_on() { [ "$(answered)" -gt "$((before + 2 * callers))" ]; }
 for _ in 1 2 3 4 5; do
     before=$(answered)
     wait_until 'calls are answered' have_gone_on

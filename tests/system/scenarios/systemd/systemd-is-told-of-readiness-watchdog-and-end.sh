@@ -2,6 +2,7 @@
 # as systemd itself has received it.
 drop_in portsd.service '[Service]' 'WatchdogSec=2'
 systemctl log-level debug
+trap 'systemctl log-level info' EXIT
 portsctl whoami > /dev/null
 systemctl stop portsd.service
 received() { journalctl -q --no-pager _PID=1 --since "$since" | grep -F 'Got notification message' | grep -qF "$1"; }
@@ -15,7 +16,7 @@ database.execute("BEGIN EXCLUSIVE")
 print("locked", flush=True)
 open(sys.argv[2]).read()' "$DATABASE" /tmp/scenario/release > /tmp/scenario/locked &
 wait_until 'the database is locked' grep -q locked /tmp/scenario/locked
-since=$(date '+%Y-%m-%d %H:%M:%S')
+since=$(date '+%Y-%m-%d %H:%M:%S.%6N')
 systemctl start --no-block portsd.service
 has_opened() { readlink "/proc/$(main_pid)/fd/"* 2> /dev/null | grep -qxF "$DATABASE"; }
 wait_until 'it has opened the database' has_opened
@@ -29,5 +30,4 @@ received READY=1 || fail 'READY=1 was not received'
 wait_until 'WATCHDOG=1 is received' received WATCHDOG=1
 systemctl stop portsd.service
 wait_until 'STOPPING=1 is received' received STOPPING=1
-systemctl log-level info
 equal 'result' "$(property Result)" success
