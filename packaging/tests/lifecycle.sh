@@ -4,7 +4,7 @@
 #
 # For a machine to throw away, with systemd running, and no portsd on it. Prints a line for each promise
 # that is kept, and ends with status 1 at the first that is not. OLD and NEW may be of one version, but hold
-# different programs.
+# different programs. LAST=removal ends there.
 set -euo pipefail
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 old=$(realpath -e -- "$1")
@@ -79,6 +79,15 @@ stop_callers() {
     [ ${#callers[@]} = 0 ] || wait "${callers[@]}" || true
     callers=()
 }
+sockets_are_active() {
+    [ "$(systemctl is-active "${sockets[@]}" | sort -u)" = active ] || fail "not every socket is active"
+}
+ports_are_the_same() {
+    local module
+    for module in "${modules[@]}"; do
+        as "$module" portsctl ensure web 4 tcp | cmp -s - "$work/web.$module" || fail "$module has other ports"
+    done
+}
 # answered FROM TO: every call has been answered, and some were waiting between these times
 answered() {
     local calls inside longest
@@ -115,7 +124,7 @@ unlabelled() {
 
 # ---- installed
 package "${install[@]}" "$old"
-[ "$(systemctl is-active "${sockets[@]}" | sort -u)" = active ] || fail "not every socket is active"
+sockets_are_active
 [ "$(systemctl is-enabled "${sockets[@]}" | sort -u)" = enabled ] || fail "not every socket is enabled"
 [ "$(systemctl is-enabled portsd-reclaim.timer)" = disabled ] || fail "the timer is not off"
 ! systemctl is-active --quiet portsd.service || fail "the service runs before anybody has called"
@@ -147,9 +156,7 @@ answered "$from" "$to"
     fail "systemd does not know the new units"
 ! sha256sum --status -c "$work/old-program" || fail "both packages have the same program"
 cmp -s "/proc/$(property MainPID portsd.service)/exe" /usr/sbin/portsd || fail "this is not the new program"
-for module in "${modules[@]}"; do
-    as "$module" portsctl ensure web 4 tcp | cmp -s - "$work/web.$module" || fail "$module has other ports"
-done
+ports_are_the_same
 kept "upgraded: the new program runs, the sockets have listened all the time, ports are the same"
 labelled upgraded
 
@@ -184,17 +191,14 @@ states=$(systemctl is-active portsd.service portsd-reclaim.timer "${sockets[@]}"
 kept "removed: nothing runs, and the database is there"
 unlabelled removed
 
+[ "${LAST:-}" != removal ] || exit 0
+
 # ---- installed again
 package "${install[@]}" "$new"
-[ "$(systemctl is-active "${sockets[@]}" | sort -u)" = active ] || fail "not every socket is active"
-for module in "${modules[@]}"; do
-    as "$module" portsctl ensure web 4 tcp | cmp -s - "$work/web.$module" || fail "$module has other ports"
-done
+sockets_are_active
+ports_are_the_same
 kept "installed again: ports are the same"
 labelled "installed again"
-
-# which is a load of the policy more
-[ -z "${BRIEF:-}" ] || exit 0
 
 # ---- purged, when the user is gone already
 mkdir -p /etc/portsd

@@ -43,6 +43,10 @@ wait_until() {
     done
 }
 
+# wait_for_more WHAT COUNT COMMAND...: until the number that COMMAND prints has grown by COUNT
+wait_for_more() { wait_until "$1" reaches $(($("${@:3}") + $2)) "${@:3}"; }
+reaches() { [ "$("${@:2}")" -ge "$1" ]; }
+
 # refused STATUS COMMAND...: it must end with this status. What it said is in $said: in a command
 # substitution, a failure would be lost.
 refused() {

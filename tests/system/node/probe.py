@@ -86,7 +86,7 @@ def signal_another():
 
 
 CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWNET = 0x10000000, 0x00020000, 0x40000000
-MS_BIND, PTRACE_TRACEME, PTRACE_ATTACH = 4096, 0, 16
+MS_BIND, PTRACE_TRACEME, PTRACE_ATTACH, SCHED_FIFO = 4096, 0, 16, 1
 # an address that is the node's own and not loopback's, which the scenario gives it
 OTHER_ADDRESS = "192.0.2.1"
 
@@ -109,9 +109,12 @@ forbidden = {
     # PrivateDevices=
     "open a disk": ("ENOENT", lambda: os.open("/dev/nvme0n1", os.O_RDONLY)),
     "open the kernel's log": ("ENOENT", lambda: os.open("/dev/kmsg", os.O_RDONLY)),
+    "open fuse": ("ENOENT", lambda: os.open("/dev/fuse", os.O_RDWR)),
     "open a device that anybody may": ("ENOENT", lambda: os.open("/dev/anybody", os.O_RDWR)),
     # User=, CapabilityBoundingSet=
     "become root": ("EPERM", lambda: os.setuid(0)),
+    "give a file away": ("EPERM", lambda: os.chown("/var/lib/portsd", 0, 0)),
+    "run in real time": ("EPERM", lambda: os.sched_setscheduler(0, SCHED_FIFO, os.sched_param(1))),
     "signal another user's process": ("EPERM", signal_another),
     "trace another process": ("EPERM", lambda: call("ptrace", PTRACE_ATTACH, 1, None, None)),
     "mount": ("EPERM", lambda: call("mount", b"/etc", b"/var/lib/portsd", None, MS_BIND, None)),
@@ -135,6 +138,8 @@ forbidden = {
     "execute what it has written": ("EACCES", execute_own_file),
     # RestrictAddressFamilies=
     "have packets of its own": ("EAFNOSUPPORT", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)),
+    "have a Bluetooth socket": ("EAFNOSUPPORT", lambda: socket.socket(socket.AF_BLUETOOTH, socket.SOCK_RAW, 0)),
+    "have a vsock": ("EAFNOSUPPORT", lambda: socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)),
     "use the kernel's ciphers": ("EAFNOSUPPORT", lambda: socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)),
     # IPAddressDeny=
     "send a datagram elsewhere": ("EPERM", lambda: send((OTHER_ADDRESS, 53))),

@@ -24,9 +24,7 @@ for _ in $(seq "$starts"); do
 done
 portsctl list --owner host/mended > /tmp/scenario/waited 2>&1 &
 waiting=$!
-restarts=$(property NRestarts)
-is_tried_again() { [ "$(property NRestarts)" -ge "$((restarts + 2))" ]; }
-wait_until 'it is tried again and again by itself' is_tried_again
+wait_for_more 'it is tried again and again by itself' 2 property NRestarts
 sockets_listen
 equal 'the unreadable database' "$(sha256sum "$DATABASE")" "$sum"
 like 'journal' "$(journalctl -q --no-pager -u portsd.service -n 50)" "*$DATABASE*"

@@ -20,7 +20,7 @@ rm -f /run/probe.out
 systemctl start portsd-probe.service || fail "$(cat /run/probe.out)"
 cat /run/probe.out
 equal 'what was possible' "$(grep -v -e '^ok ' /run/probe.out || true)" ''
-[ "$(grep -c '^ok ' /run/probe.out)" -ge 40 ] || fail 'the probe has not tried all'
+[ "$(grep -c '^ok ' /run/probe.out)" -ge 45 ] || fail 'the probe has not tried all'
 # with the last process of its user
 systemctl stop portsd.service
 equal 'shared memory that is left' "$(ipcs --shmems | awk '$3 == "portsd"')" ''

@@ -10,16 +10,13 @@ for owner in $(seq "$callers"); do
     done) > "/tmp/scenario/caller$owner" 2> "/tmp/scenario/errors$owner" &
 done
 answered() { cat /tmp/scenario/caller* | wc -l; }
-have_gone_on() { [ "$(answered)" -gt "$((before + 2 * callers))" ]; }
 for _ in 1 2 3 4 5; do
-    before=$(answered)
-    wait_until 'calls are answered' have_gone_on
+    wait_for_more 'calls are answered' "$((2 * callers + 1))" answered
     pid=$(main_pid)
     systemctl restart portsd.service
     [ "$(main_pid)" != "$pid" ] || fail 'it was not restarted'
 done
-before=$(answered)
-wait_until 'calls are answered after the last restart' have_gone_on
+wait_for_more 'calls are answered after the last restart' "$((2 * callers + 1))" answered
 touch /tmp/scenario/over
 wait
 equal 'errors' "$(cat /tmp/scenario/errors*)" ''

@@ -26,6 +26,7 @@ received READY=1 && fail 'READY=1 was received while the database was locked'
 : > /tmp/scenario/release
 wait
 service_is active
+equal 'state once it is released' "$(property SubState)" running
 received READY=1 || fail 'READY=1 was not received'
 wait_until 'WATCHDOG=1 is received' received WATCHDOG=1
 systemctl stop portsd.service

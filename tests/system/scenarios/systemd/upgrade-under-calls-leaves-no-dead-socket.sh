@@ -11,13 +11,11 @@ touch /tmp/scenario/statuses
     sleep 0.01
 done) &
 answered() { grep -c -x 0 /tmp/scenario/statuses || true; }
-have_gone_on() { [ "$(answered)" -gt "$((before + 1))" ]; }
 cp "$units/portsd.service" "$units/portsd-varlink.socket" /tmp/scenario/
 restore() { cp /tmp/scenario/portsd* "$units/"; systemctl daemon-reload; touch /tmp/scenario/done; }
 trap restore EXIT
 for _ in 1 2 3; do
-    before=$(answered)
-    wait_until 'calls are answered' have_gone_on
+    wait_for_more 'calls are answered' 2 answered
     cp --remove-destination /usr/sbin/portsd /usr/sbin/portsd.new
     mv /usr/sbin/portsd.new /usr/sbin/portsd
     [ "$TIER" = namespace ] || restorecon /usr/sbin/portsd
@@ -25,8 +23,7 @@ for _ in 1 2 3; do
     sed -i 's/^Backlog=.*/Backlog=1000/' "$units/portsd-varlink.socket"
     systemctl daemon-reload
     systemctl restart "${SOCKETS[@]}" portsd.service || fail 'the upgrade failed'
-    before=$(answered)
-    wait_until 'calls are answered after the upgrade' have_gone_on
+    wait_for_more 'calls are answered after the upgrade' 2 answered
 done
 touch /tmp/scenario/done
 wait
