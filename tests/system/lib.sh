@@ -88,6 +88,7 @@ remove_portsd() {
     # unless a package's life has ended here before
     [ -e /usr/lib/systemd/system/portsd.service ] || return 0
     systemctl -q disable --now "${SOCKETS[@]}"
+    systemctl stop portsd.service
     make -s -C /usr/src/portsd uninstall
     systemctl daemon-reload
     if [ "$TIER" = guest ]; then

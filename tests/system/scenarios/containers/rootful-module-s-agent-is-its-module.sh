@@ -11,6 +11,9 @@ agent() {
 }
 equal 'agent@samba1' "$(caller "$(agent 'whoami --json' agent@samba1.service)")" 'module samba1 0'
 equal 'its range' "$(agent 'allocate 3 tcp' agent@samba1.service)" 20000-20002
+# the core's, even if somebody has registered modules of that name
+register node
+register cluster
 for name in node cluster unknown1; do
     equal "agent@$name" "$(caller "$(agent 'whoami --json' "agent@$name.service")")" 'anonymous - 0'
 done

@@ -1,6 +1,9 @@
 # A service that does nothing any more is killed by the watchdog, and there again. What it was asked
 # meanwhile has waited in the socket, and is answered by the next one.
+# systemd knows it when the service has started
+portsctl whoami > /dev/null
 like 'the installed watchdog' "$(property WatchdogUSec)" '30s'
+systemctl stop portsd.service
 drop_in portsd.service '[Service]' 'WatchdogSec=3'
 portsctl allocate 4 tcp --owner host/hung > /tmp/scenario/range
 portsctl list --owner host/hung > /tmp/scenario/before

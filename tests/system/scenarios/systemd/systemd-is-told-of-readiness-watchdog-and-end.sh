@@ -5,7 +5,8 @@ systemctl log-level debug
 trap 'systemctl log-level info' EXIT
 portsctl whoami > /dev/null
 systemctl stop portsd.service
-received() { journalctl -q --no-pager _PID=1 --since "$since" | grep -F 'Got notification message' | grep -qF "$1"; }
+received() { journalctl -q --no-pager _PID=1 --since "$since" | grep -F 'portsd.service: Got notification message' |
+    grep -qF "$1"; }
 
 # As long as somebody has the database for himself, nothing can be answered.
 mkfifo /tmp/scenario/release
